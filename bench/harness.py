@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -97,6 +98,16 @@ def interleaved(
         for name, work in list(variants.items())[:: -1 if sample % 2 else 1]:
             taken[name].append(cpu_seconds(work))
     return taken
+
+
+def status_kib(field: str) -> int:
+    """A figure of this process from the kernel, such as VmHWM, its peak of memory.
+
+    `ru_maxrss` is no such peak: a process inherits it from the one that started it.
+    """
+    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match, field
+    return int(match[1])
 
 
 def machine() -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ import torch.nn.functional as F
 
 from bench import real_others
 from bench.adapters import ours
-from bench.harness import BenchRow, median, ratio, single
+from bench.harness import BenchRow, median, ratio, single, status_kib
 from bench.real_work import GrpoStep, RealDecoding, RealLearning
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import output_layer
@@ -212,7 +211,7 @@ def work_alone(work: str, name: str) -> dict[str, float]:
             setting = next(iter(real_others.TRL_SETTINGS))
             taken = real_others.trl_steps(folder, GrpoStep(ours(folder, "bfloat16")[1], 1), setting, 1)
             seconds = sum(taken[0])
-    return {"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}
+    return {"seconds": seconds, "peak": 1024.0 * status_kib("VmHWM")}
 
 
 def _in_turns(works: Mapping[str, Callable[[], float]], samples: int) -> dict[str, list[float]]:

@@ -16,8 +16,8 @@ from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, GrpoStep, advantage_
 from populora_core.learner.rows import TrainingRow
 from populora_core.model.base import load_base
 
-TRL_SETTINGS = {"whole_batch": 1, "four_parts": 4}
-"""Micro-batches of an update, by name."""
+TRL_SETTINGS = {"four_parts": 4, "sixteen_parts": 16}
+"""Micro-batches of an update, by name; as one, 32 completions of a base of 135M take 17 GB and more."""
 
 
 class GenerateDecoding:
@@ -72,7 +72,7 @@ def trl_steps(folder: Path, step: GrpoStep, setting: str, samples: int) -> list[
     """Seconds of sampling and of learning of steps of TRL's GRPOTrainer, after one that does not count."""
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     base = load_base(folder, "bfloat16")
@@ -116,6 +116,7 @@ def trl_steps(folder: Path, step: GrpoStep, setting: str, samples: int) -> list[
             peft_config=LoraConfig(r=RANK, lora_alpha=int(ALPHA), target_modules="all-linear"),
             callbacks=[Clock()],
         )
+        trainer.remove_callback(PrinterCallback)  # standard output is the benchmark's
         generate = trainer._generate
 
         def timed(*args: Any, **rest: Any) -> Any:

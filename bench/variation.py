@@ -12,7 +12,6 @@ it, or each moves half of the way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from bench.adapters import QWEN_7B
-from bench.harness import MIN_SAMPLES, BenchRow, cpu_seconds, median, ratio, single
+from bench.harness import MIN_SAMPLES, BenchRow, cpu_seconds, median, ratio, single, status_kib
 from populora_core.model.layout import AdapterLayout
 from populora_core.population.variation import CROSSOVERS, MUTATIONS, make_child
 from populora_core.population.variation.averaging import averaged
@@ -106,15 +105,9 @@ def _average(layout: AdapterLayout, members: list[Tensor], share: float) -> None
 def _peak_adapters(layout: AdapterLayout, parents: list[Tensor], operator: str) -> float:
     """Most memory that breeding took at once, in adapters."""
     Path("/proc/self/clear_refs").write_text("5")  # the kernel's mark of most memory starts again
-    before = _status_kib("VmRSS")
+    before = status_kib("VmRSS")
     _breed(layout, parents, operator, 0)
-    return (_status_kib("VmHWM") - before) * 1024 / (4 * layout.dimension)
-
-
-def _status_kib(field: str) -> int:
-    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert match, field
-    return int(match[1])
+    return (status_kib("VmHWM") - before) * 1024 / (4 * layout.dimension)
 
 
 @contextmanager

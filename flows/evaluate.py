@@ -19,7 +19,7 @@ from flows.choices import CHOICES, FOLDERS, GROUPS
 from flows.forms import launched, separate, titled
 from flows.train import as_task
 from flows.trend import trend
-from populora_core.benchmarks.scores import NOTHING, YARDSTICK, headline_rows, tells_nothing, unjudged
+from populora_core.benchmarks.scores import NOTHING, OWN, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
 from populora_core.lifecycle.standing import newest_generation
@@ -51,13 +51,13 @@ def evaluate(
         run_dirs: Run directories, or folders of them; of a folder only runs that changed since they were evaluated.
             Typed, with commas between them.
         suite: A suite file, for instance configs/suites/tiny.toml; or yardstick, for the run's own first and newest
-            problems. Empty: each run's own evaluate.suite.
-        members: all, solvers, best (the fittest of each role by play), or a member's id.
+            problems; or validity, for the newest prompts of its teachers. Empty: each run's own evaluate.suite.
+        members: all, solvers, teachers, best (the fittest of each role by play), or a member's id.
 
     Returns:
         A failed state that names every role that fell below the base and every run that could not be evaluated.
     """
-    name = suite if suite == YARDSTICK else load_suite(suite).suite if suite else "their own suites"
+    name = suite if suite in OWN else load_suite(suite).suite if suite else "their own suites"
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
@@ -76,7 +76,7 @@ def evaluate(
     if failures:
         return Failed(message="; ".join(failures))
     message = f"{len(done)} run{'s' * (len(done) != 1)} evaluated on {name}" + (
-        "" if name == YARDSTICK else ", none below the base twice in a row"
+        "" if name in OWN else ", none below the base twice in a row"
     )
     return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
 
@@ -97,9 +97,9 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
             "%d completions to make, generation %d", asked.exam.completions, asked.generation
         )
         found = asked.run(as_task)
-        # The yardstick's problems are others after each generation, so its scores have no trend.
-        points = [] if suite == YARDSTICK else trend(session.run, chosen, members)
-        nothing = suite != YARDSTICK and tells_nothing(found.rows, chosen)
+        # A run's own suites ask something else after each generation, so their scores have no trend.
+        points = [] if suite in OWN else trend(session.run, chosen, members)
+        nothing = suite not in OWN and tells_nothing(found.rows, chosen)
         refresh(session.run.directory)
     name = _artifact_name(directory, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
@@ -132,7 +132,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
             ],
             description=f"population mean on {chosen.suite}, {directory}",
         )
-    if suite == YARDSTICK:
+    if suite in OWN:
         return []
     every = falls(Path(directory), Part.TEST, chosen.suite)
     return [fall for fall in every if fall.now.generation == found.generation]

@@ -218,12 +218,13 @@ def test_a_value_is_printed_under_its_own_column_where_two_share_a_name(two_runs
 @pytest.mark.parametrize("format", ["csv", "json", "table"])
 def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, tmp_path, format):
     script = (
-        "import resource, sys; from populora_core.commands.answers import print_answer; from pathlib import Path;"
+        "import sys; from bench.harness import status_kib; from pathlib import Path\n"
+        "from populora_core.commands.answers import print_answer\n"
         "from populora_core.store.catalogue import Catalogue\n"
         "with Catalogue(Path(sys.argv[1])) as run:\n"
         " sql = f\"SELECT i, repeat('x', {sys.argv[4]}) || i AS t FROM range({sys.argv[2]}) r(i)\"\n"
         " print_answer(run.query(sql), sys.argv[3])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "print(status_kib('VmHWM'), file=sys.stderr)"
     )
     peaks, many, row = [], 50_000 if format == "table" else 150_000, 2_000  # of a table 100 MB, else 300
     for rows in (1_000, many):

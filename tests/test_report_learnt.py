@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from store_run import write_run
 from test_cli import populora
 
-from populora_core.benchmarks.benchmark import Item
+from populora_core.benchmarks.benchmark import Item, Response
 from populora_core.benchmarks.items import sample_of
+from populora_core.benchmarks.proposed import NewestPrompts
 from populora_core.benchmarks.scores import NOTHING
 from populora_core.commands.console import asked_table, show_learnt
 from populora_core.commands.scores import show_evaluation
@@ -31,19 +32,31 @@ from populora_core.report.learnt import (
     level_claim,
     lines,
     score_line,
+    score_lines,
     told,
     verdict,
     won,
 )
 from populora_core.report.notes import headline
-from populora_core.report.scored import Scored, Yardstick, scored, telling_nothing, yardsticks
+from populora_core.report.scored import (
+    Scored,
+    Yardstick,
+    scored,
+    telling_nothing,
+    validities,
+    yardsticks,
+)
 from populora_core.report.summary import ASKED, run_rows
+from populora_core.report.text import percent
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
+from populora_core.support.finish import FinishReason
 from populora_core.support.shipped import shipped
 from populora_core.terminal.screen import console
 from populora_plugins.pages.lead import lead_plots
@@ -69,7 +82,8 @@ def test_a_sample_is_even_over_strata_and_follows_from_the_ids(
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three generations that was scored after 0 and 2; read it, never write to it."""
-    config = small_config(evaluate={"report_every": 2, "report_problems": PROBLEMS, "yardstick": OWN})
+    asked = {"report_every": 2, "report_problems": PROBLEMS, "yardstick": OWN, "validity": OWN}
+    config = small_config(evaluate=asked)
     directory = tmp_path_factory.mktemp("reported") / "run"
     with Session(start(directory, config)) as session:
         train(session, 2)
@@ -138,7 +152,8 @@ def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: P
     levels = level_claim(scored(reported)[-1])
     assert glance(reported).headline == f"{levels}. {yardstick}. {held_out}."
     told = headline(figures)
-    assert len(told) == 3 and f"are done. {levels}" in told[0] and "On held-out problems" in told[0]
+    assert len(told) == 4 and f"are done. {levels}" in told[0] and "On held-out problems" in told[0]
+    assert "with the same references" in told[2]
     assert not glance(finished).headline.startswith("Problems"), "no cause is named where none was measured"
     assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
@@ -163,6 +178,43 @@ def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path)
     assert len(asked) == 1 + small_config().population.students
     assert all(items == asked["base"] for items in asked.values()), "all answer the same problems"
     assert "the base, which never changes" in " ".join(lines(reported))
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_teachers_and_base_write_for_the_same_newest_prompts(reported: Path) -> None:
+    (found,) = validities(reported)
+    assert found.generation == 2, "no teacher was asked in generation 0"
+    asked = run_rows(
+        reported,
+        "SELECT i.member_id, i.item_id, i.prompt = p.prompt AS same, p.generation FROM evaluation_items i "
+        "JOIN proposals p ON p.proposal_id = i.item_id WHERE i.suite = 'validity'",
+    )
+    assert all(row["same"] and row["generation"] == 2 for row in asked)
+    prompts = {
+        who: {row["item_id"] for row in asked if row["member_id"] == who}
+        for who in {row["member_id"] for row in asked}
+    }
+    assert len(prompts) == 1 + small_config().population.teachers
+    assert all(len(own) == OWN and own == prompts["base"] for own in prompts.values())
+    assert f"valid proposals: teachers {percent(found.solvers.value)}" in "".join(score_lines(reported, 2))
+    assert "with the same references" in " ".join(lines(reported))
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_proposal_counts_as_valid_if_the_verifier_said_so(finished: Path) -> None:
+    """But for those that repeat another, or that guesses solve, which other problems and settings decide."""
+    rows = run_rows(finished, "SELECT *, verdict FROM proposals WHERE teacher_id <> 'anchor'")
+    prompts = NewestPrompts()
+    responses = [Response(row["completion"], FinishReason(row["finish_reason"])) for row in rows]
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
+        scores = prompts.grade(prompts.load(rows), responses, Run.open(finished).config.base.dialect, sandbox)
+    valid = {row["verdict"] for row, score in zip(rows, scores, strict=True) if score.correct}
+    assert {"valid"} <= valid <= {"valid", "duplicate", "trivial"}
+    assert all(score.correct for row, score in zip(rows, scores, strict=True) if row["verdict"] == "valid")
 
 
 @pytest.mark.loop

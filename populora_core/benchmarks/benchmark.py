@@ -129,6 +129,7 @@ BENCHMARKS = Registry(
         "frontier_code_o": "populora_core.benchmarks.bundled:frontier_code_o",
         "first_problems": "populora_core.benchmarks.bundled:first_problems",
         "newest_problems": "populora_core.benchmarks.bundled:newest_problems",
+        "newest_prompts": "populora_core.benchmarks.proposed:NewestPrompts",
         "cruxeval_o": "populora_core.benchmarks.cruxeval:cruxeval_o",
         "cruxeval_i": "populora_core.benchmarks.cruxeval:cruxeval_i",
     },

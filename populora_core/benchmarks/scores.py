@@ -18,6 +18,10 @@ BASE = "base"
 """The id under which scores of the base without an adapter are stored, in place of a member's."""
 YARDSTICK, FIRST, NEWEST = "yardstick", "first_problems", "newest_problems"
 """The suite made of a run's own problems, and its two benchmarks."""
+VALIDITY, PROMPTS = "validity", "newest_prompts"
+"""The suite of the prompts that teachers were given last, and its benchmark."""
+OWN = (YARDSTICK, VALIDITY)
+"""Suites that a run is for itself."""
 
 
 @dataclass(frozen=True, slots=True)

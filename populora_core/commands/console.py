@@ -69,7 +69,7 @@ DOING = {
 STYLES = (
     (r"^generation +\d+", "bold"),
     (r"│", "cyan"),
-    (r"^ +(?:held-out|yardstick).*", "cyan"),
+    (r"^ +(?:held-out|yardstick|valid).*", "cyan"),
     (r"(?m)^ +\S+(?= replaced by)", "yellow"),
     (r"(?<=replaced by )[^:]+", "green"),
 )

@@ -197,12 +197,13 @@ def evaluate(
         str,
         typer.Option(
             metavar="FILE",
-            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems",
+            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems; validity: "
+            "the newest prompts of its teachers",
             show_default="evaluate.suite",
         ),
     ] = "",
     members: Annotated[
-        str, typer.Option(help="all, solvers, best (fittest of each role by play), or one member")
+        str, typer.Option(help="all, solvers, teachers, best (fittest of each role by play), or one")
     ] = "all",
     generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,

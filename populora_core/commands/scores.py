@@ -16,6 +16,7 @@ from populora_core.benchmarks.scores import (
     ALL,
     BASE,
     NOTHING,
+    VALIDITY,
     YARDSTICK,
     group_interval,
     headline_rows,
@@ -27,8 +28,8 @@ from populora_core.commands.console import strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
 from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvaluation, overlap
-from populora_core.report.learnt import fallen_most, level_claim, told
-from populora_core.report.scored import of_items, yardsticks
+from populora_core.report.learnt import fallen_most, level_claim, told, validity_line
+from populora_core.report.scored import of_items, validities, yardsticks
 from populora_core.report.write import refresh
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import Run
@@ -50,7 +51,7 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
     """
     with Session(run) as session:
         found = _made(evaluation_of(session, suite, members, generation))
-    show = _show_yardstick if suite.suite == YARDSTICK else _show_scores
+    show = {YARDSTICK: _show_yardstick, VALIDITY: _show_validity}.get(suite.suite, _show_scores)
     show(run, suite, found)
     say(typed(where(shown(found.folder), shown(run.directory))))
 
@@ -108,6 +109,12 @@ def _show_yardstick(run: Run, suite: Suite, found: Evaluated) -> None:
         for line in told(shows):
             say(line)
         console.print(yardstick_table(shows))
+
+
+def _show_validity(run: Run, suite: Suite, found: Evaluated) -> None:
+    console.print(score_table(found.rows, suite))
+    for item in validities(run.directory, found.generation):
+        say(validity_line(item))
 
 
 def _made(asked: RunEvaluation) -> Evaluated:

@@ -33,15 +33,21 @@ class EvaluateSection(Section):
         description="of the run's first and newest problems, how many solvers and base answer "
         "every report_every generations; 0: none",
     )
+    validity: Natural = Field(
+        0,
+        description="of the prompts that teachers were given last, how many they and the base write a problem for "
+        "every report_every generations; 0: none",
+    )
 
     @model_validator(mode="after")
     def _taken_at_all(self) -> EvaluateSection:
         if self.guard != "off" and not self.every:
             raise ValueError("guard looks at every evaluation, so every must be 1 or more")
-        if self.yardstick and not self.report_every:
-            raise ValueError(
-                "yardstick is taken every report_every generations, so report_every must be 1 or more"
-            )
+        for name in ("yardstick", "validity"):
+            if getattr(self, name) and not self.report_every:
+                raise ValueError(
+                    f"{name} is taken every report_every generations, so report_every must be 1 or more"
+                )
         return self
 
     def file(self) -> Path:

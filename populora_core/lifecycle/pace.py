@@ -12,6 +12,7 @@ from populora_core.compute.work import Worker
 from populora_core.config.load import Config
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
+from populora_core.lifecycle.own_suites import ATTEMPTS
 from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
 from populora_core.problems.dialects import Dialect, dialect, seeds_of
@@ -78,9 +79,18 @@ class Pace:
         return sampling + self.learning * (prompts + proposed + answered)
 
     def _report(self, config: Config) -> float:
-        players = config.population.students + config.population.solo + 1
-        answers = config.evaluate.report_problems * players
-        return answers * (self.reading * self.solving + self.step * WRITTEN * config.solve.max_tokens / ROWS)
+        asked, population = config.evaluate, config.population
+        eras = 2 * ATTEMPTS * asked.yardstick
+        answers = (asked.report_problems + eras) * (population.students + population.solo + 1)
+        written = asked.validity * (population.teachers + population.solo + 1)
+        answer, proposal = (
+            self.reading * prompt + self.step * WRITTEN * most / ROWS
+            for prompt, most in (
+                (self.solving, config.solve.max_tokens),
+                (self.proposing, config.propose.max_tokens),
+            )
+        )
+        return answers * answer + written * proposal
 
 
 def measured(config: Config) -> Pace:

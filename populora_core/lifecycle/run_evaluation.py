@@ -34,8 +34,9 @@ from populora_core.store.manifest import (
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 
-SOLVERS = "solvers"
-GROUPS = ("all", SOLVERS, BEST)
+SOLVERS, TEACHERS = "solvers", "teachers"
+PLAYING = {SOLVERS: Role.STUDENT, TEACHERS: Role.TEACHER}
+GROUPS = ("all", *PLAYING, BEST)
 RunStage = Callable[..., StageResult]
 
 
@@ -73,7 +74,7 @@ class RunEvaluation:
     """The test half of a suite for members of a run.
 
     Args:
-        members: `all`, `solvers`, `best` (the fittest of each role, by play), or a member's id.
+        members: `all`, `solvers`, `teachers`, `best` (the fittest of each role, by play), or a member's id.
         generation: after which; None for the newest that is complete.
         problems: of each benchmark; None for those that the suite names.
         base: whether the base answers too, and every member is compared with it.
@@ -178,9 +179,11 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
     if members == "all":
         return hashes
-    if members == SOLVERS:
+    if members in PLAYING:
         return {
-            row["member_id"]: row["adapter_sha256"] for row in rows if Role.STUDENT in Role(row["role"]).plays
+            row["member_id"]: row["adapter_sha256"]
+            for row in rows
+            if PLAYING[members] in Role(row["role"]).plays
         }
     if members == BEST:
         role = {row["member_id"]: row["role"] for row in rows}
@@ -193,7 +196,7 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     except RunDirectoryError as error:
         raise RunDirectoryError(
             f"{members} does not live in generation {generation}",
-            expected=f"all, solvers, best, or {error.expected}",
+            expected=f"{', '.join(GROUPS)}, or {error.expected}",
             got=members,
             fix="name the generation that it lived in with --generation",
         ) from error

@@ -9,8 +9,16 @@ from pathlib import Path
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
 from populora_core.benchmarks.strata import level_of
-from populora_core.report.scored import Scored, Yardstick, answers, scored, telling_nothing, yardsticks
-from populora_core.report.text import percent, signed
+from populora_core.report.scored import (
+    Scored,
+    Yardstick,
+    answers,
+    scored,
+    telling_nothing,
+    validities,
+    yardsticks,
+)
+from populora_core.report.text import listed, percent, signed
 from populora_core.store.catalogue import Catalogue
 
 # Of the problems that became harder or easier: the mean over the first and the last three generations.
@@ -54,7 +62,8 @@ def score_lines(directory: Path, generation: int) -> list[str]:
         f"of the first; solvers {percent(item.newest.solvers.value)} and {percent(item.first.solvers.value)}"
         for item in yardsticks(directory, generation)
     ]
-    return [*map(score_line, scored(directory, generation)), *measured]
+    valid = map(validity_line, validities(directory, generation))
+    return [*map(score_line, scored(directory, generation)), *measured, *valid]
 
 
 def score_line(item: Scored) -> str:
@@ -65,9 +74,17 @@ def score_line(item: Scored) -> str:
     )
 
 
+def validity_line(item: Scored) -> str:
+    """One line on what teachers and base make of the same references."""
+    return (
+        f"valid proposals: teachers {percent(item.solvers.value)}, base {percent(item.base.value)} with the same "
+        f"references, {points(item.gain())}"
+    )
+
+
 def lines(directory: Path) -> list[str]:
     """The run's gains in a few sentences; empty if the solvers were never scored after an update."""
-    return [line for part in (*measured(directory), _course(directory)) for line in part]
+    return [line for part in (*measured(directory), validity(directory), _course(directory)) for line in part]
 
 
 def measured(directory: Path) -> list[list[str]]:
@@ -169,6 +186,19 @@ def _held_out(directory: Path) -> list[str]:
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
         f"the population solved {course} generations.",
         verdict(last),
+    ]
+
+
+def validity(directory: Path) -> list[str]:
+    """A sentence on the valid proposals of teachers and base; empty where it was never taken."""
+    found = validities(directory)
+    if not found:
+        return []
+    teachers = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
+    base = listed([percent(item.base.value) for item in found])
+    return [
+        f"Of the teachers' proposals {teachers} generations were valid; of the base's, with the same references, "
+        f"{base}: {points(found[-1].gain())}" + (" at last." if len(found) > 1 else ".")
     ]
 
 

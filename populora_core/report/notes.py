@@ -16,7 +16,7 @@ from typing import Literal
 from populora_core.report import metrics
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
-from populora_core.report.learnt import brief, measured
+from populora_core.report.learnt import brief, measured, validity
 from populora_core.report.scored import scored
 from populora_core.report.series import (
     Points,
@@ -75,7 +75,7 @@ def headline(figures: Figures) -> list[str]:
         else f"{figures.last} of {figures.target} generations are done."
     )
     found = [" ".join(part) for part in measured(figures.run.directory)] or [UNMEASURED]
-    return [f"{done} {found[0]}", *found[1:], _training(figures)]
+    return [f"{done} {found[0]}", *found[1:], *validity(figures.run.directory), _training(figures)]
 
 
 def one_line(figures: Figures) -> str:

@@ -12,6 +12,8 @@ from statistics import fmean
 from populora_core.benchmarks.metrics import Interval, mean_interval
 from populora_core.benchmarks.scores import (
     BASE,
+    OWN,
+    VALIDITY,
     YARDSTICK,
     Pairs,
     by_problem,
@@ -137,7 +139,7 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
     Args:
         generation: this one alone; None for all.
     """
-    found = [item for item in _read(directory, None, yardstick=False) if not item.nothing]
+    found = [item for item in _read(directory, None) if not item.nothing]
     if not found:
         return []
     shown = max(found, key=lambda item: (item.own, item.generation)).suite
@@ -146,33 +148,44 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
 
 def telling_nothing(directory: Path) -> list[str]:
     """The held-out suites on which base and members all score at the floor, as last evaluated."""
-    newest = {item.suite: item.nothing for item in _read(directory, None, yardstick=False)}
+    newest = {item.suite: item.nothing for item in _read(directory, None)}
     return [suite for suite, nothing in newest.items() if nothing]
 
 
 def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick]:
     """The yardstick's results, oldest first."""
-    found = _read(directory, generation, yardstick=True)
+    found = _read(directory, generation, YARDSTICK)
     return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
+
+
+def validities(directory: Path, generation: int | None = None) -> list[Scored]:
+    """Valid proposals of the teachers, in place of solvers, and of the base with the same references, oldest first."""
+    return _read(directory, generation, VALIDITY)
 
 
 def answers(directory: Path, item: Scored) -> list[EvaluationItemRow]:
     """The answers of solvers and base behind the scores of an evaluation, without their texts."""
-    return _answers(stage_dir(directory, item.generation, EVALUATION + item.suite))
+    return _answers(stage_dir(directory, item.generation, EVALUATION + item.suite), item.suite)
 
 
-def _answers(folder: Path) -> list[EvaluationItemRow]:
+def _answers(folder: Path, suite: str) -> list[EvaluationItemRow]:
     rows = StageTables(folder).rows("evaluation_items", *COLUMNS)
-    return [row for row in rows if row["part"] == TEST and not row["member_id"].startswith(TEACHERS)]
+    return _counting([row for row in rows if row["part"] == TEST], suite)
 
 
-def _read(directory: Path, generation: int | None, yardstick: bool) -> list[Scored]:
+def _counting(rows: Sequence[EvaluationItemRow], suite: str) -> list[EvaluationItemRow]:
+    """The rows without those of teachers, where a suite asks for solutions."""
+    return [row for row in rows if suite == VALIDITY or not row["member_id"].startswith(TEACHERS)]
+
+
+def _read(directory: Path, generation: int | None, of: str | None = None) -> list[Scored]:
+    """The evaluations on a suite of the run's own, or where none is named on all others, oldest first."""
     found = []
     own = Run.open(directory).config.evaluate.file().stem
     for path in stage_folder_names(directory, None if generation is None else [generation]):
         stage = path.rpartition("/")[2]
         suite = stage.removeprefix(EVALUATION)
-        if suite == stage or (suite == YARDSTICK) != yardstick:
+        if suite == stage or (suite if suite in OWN else None) != of:
             continue
         folder = Path(path)
         manifest = read_manifest(folder)
@@ -193,15 +206,15 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> 
     """
     manifest = read_manifest(folder)
     assert manifest is not None
-    asked = _answers(folder)
+    suite = Suite.model_validate(manifest.config["suite"])
+    asked = _answers(folder, suite.suite)
     if BASE not in {row["member_id"] for row in asked}:
         return None
-    suite = Suite.model_validate(manifest.config["suite"])
     item = _scored(manifest.generation, suite, asked)
     if item is None:
         return None
     rows = StageTables(folder).rows("evaluations")
-    nothing = suite.suite != YARDSTICK and tells_nothing([row for row in rows if row["part"] == TEST], suite)
+    nothing = suite.suite not in OWN and tells_nothing([row for row in rows if row["part"] == TEST], suite)
     return replace(item, own=_is_own(suite.suite, own), nothing=nothing)
 
 
@@ -214,7 +227,7 @@ def _is_own(suite: str, file: str) -> bool:
 
 def of_items(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) -> Scored | None:
     """Solvers and base by the rows of an evaluation; None where either did not answer. Teachers are left out."""
-    return _scored(generation, suite, [row for row in rows if not row["member_id"].startswith(TEACHERS)])
+    return _scored(generation, suite, _counting(rows, suite.suite))
 
 
 def _scored(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) -> Scored | None:

@@ -24,6 +24,7 @@ REPORTED = {
     "report_every",
     "report_problems",
     "yardstick",
+    "validity",
 }  # of [evaluate]: what people read, and nothing else
 ADDED: Mapping[str, Mapping[str, object]] = {
     "grade": {"cut_answers": "refuse"},

@@ -22,7 +22,7 @@ def measure(session: Session, exam: Exam, members: str) -> Stage:
     """The stage in which an exam is taken.
 
     Args:
-        members: a word for its players: all, solvers, best, or a member's id.
+        members: a word for its players: all, solvers, teachers, best, or a member's id.
 
     Raises:
         BenchmarkError: the suite cannot be used with this run.

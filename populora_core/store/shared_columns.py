@@ -53,7 +53,11 @@ ADVANTAGE = Column(
     "advantage", FLOAT, "Advantage that weighs the policy gradient; null without a reward.", nullable=True
 )
 EVALUATED = Column("member_id", TEXT, "The member; `base` for the base model without an adapter.")
-SUITE = Column("suite", TEXT, "Suite of benchmarks; `yardstick` for the run's own first and newest problems.")
+SUITE = Column(
+    "suite",
+    TEXT,
+    "Suite of benchmarks; `yardstick` for the run's own first and newest problems, `validity` for its newest prompts.",
+)
 PART = Column("part", TEXT, "Half of the suite: `test` is reported, `validation` is for selection.")
 TEMPERATURE = Column(
     "temperature", FLOAT, "Sampling temperature; 0 is greedy; null for `all`.", nullable=True

@@ -132,7 +132,7 @@ _RUNS = """tables.runs AS runs CROSS JOIN (
            avg(score) FILTER (member_id IN (SELECT member_id FROM tables.population WHERE role <> 'teacher'))
                AS solvers_score
     FROM evaluations
-    WHERE part = 'test' AND benchmark = 'all' AND suite <> 'yardstick'
+    WHERE part = 'test' AND benchmark = 'all' AND suite NOT IN ('yardstick', 'validity')
     GROUP BY generation, suite ORDER BY generation DESC, suite LIMIT 1
 ) AS scored ON true"""
 

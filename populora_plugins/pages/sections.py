@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from populora_core.benchmarks.scores import YARDSTICK
+from populora_core.benchmarks.scores import VALIDITY, YARDSTICK
 from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
 from populora_core.report.figures import Figures
@@ -258,7 +258,12 @@ def _evaluations(figures: Figures) -> ReportSection:
             lines.append(
                 Series(plain(role), style, [(r["generation"], finite(r["score"])) for r in own], (edges,))
             )
-        says = "Score on the held-out suite: mean over members, the band from the weakest to the best."
+        what = (
+            "Valid proposals, given the newest references"
+            if suite == VALIDITY
+            else "Score on the held-out suite"
+        )
+        says = f"{what}: mean over members, the band from the weakest to the best."
         plots.append(line_plot(f"{suite}: {benchmark}", says, "score", lines, percent))
     return ReportSection(
         "evaluations",
