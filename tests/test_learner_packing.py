@@ -150,6 +150,20 @@ def test_texts_stay_apart_where_attention_would_cost_more_than_their_beginning()
     assert pack_beginnings([], 100) == []
 
 
+def test_problems_join_as_wholes_if_at_all():
+    """Each attempt alone would cost little in the neighbour's pack, all of them cost more than their beginning."""
+    rows = [
+        TrainingRow("a", (*range(128), *[problem] * 64), answer, (-1.0,) * 32, 1.0)
+        for problem in (1, 2)
+        for answer in [tuple(range(start, start + 32)) for start in range(1000, 1800, 100)]
+    ]
+    packs = pack_beginnings(rows, 10_000)
+    assert [len(pack.rows) for pack in packs] == [8, 8]
+    assert {row.prompt_ids for row in packs[0].rows} == {rows[0].prompt_ids}
+    apart, both = [pack.length for pack in packs], sum(pack.length for pack in packs) - 128
+    assert sum(length + length**2 / PAIRS for length in apart) < both + both**2 / PAIRS
+
+
 def test_rows_without_company_need_no_mask():
     batch = collate(pack_rows([TrainingRow("a", (2, 3), (4, 5), (-1.0, -1.0), 1.0)], 100))
     assert batch.visible is None

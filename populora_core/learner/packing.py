@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -97,24 +98,40 @@ def _behind(prompt: tuple[int, ...], rows: list[TrainingRow], length: int) -> Pa
 
 
 def pack_beginnings(rows: Iterable[TrainingRow], max_tokens: int) -> list[Pack]:
-    """Group rows of one member that begin alike, where the tokens saved outweigh the attention that is added."""
-    packs: list[Pack] = []
-    chosen: list[TrainingRow] = []
-    common: list[int] = []
-    before: tuple[int, ...] = ()
-    length = 0
-    for row in sorted(rows, key=lambda row: (row.member_id, _read(row))):  # neighbours have most in common
-        tokens = _read(row)
-        alike = _alike(before, tokens) if chosen and chosen[-1].member_id == row.member_id else 0
-        longer = length + len(tokens) - alike
-        pairs = longer**2 - length**2 - len(tokens) ** 2
-        if chosen and (longer > max_tokens or pairs > PAIRS * alike):
-            packs.append(Pack(tuple(chosen), length, tuple(common)))
-            chosen, common, alike, longer = [], [], 0, len(tokens)
-        chosen.append(row)
-        common.append(alike)
-        before, length = tokens, longer
-    return [*packs, Pack(tuple(chosen), length, tuple(common))] if chosen else packs
+    """Group rows of one member that begin alike, where the tokens saved outweigh the attention that is added.
+
+    The attempts at a problem come together first, then problems as wholes: each attempt by itself would join a
+    neighbouring problem for less than all of them cost there.
+    """
+    single = (Pack((row,), len(_read(row)), (0,)) for row in rows)
+    ordered = sorted(
+        single, key=lambda pack: (pack.member_id, _read(pack.rows[0]))
+    )  # neighbours have most in common
+    prompts = groupby(ordered, key=lambda pack: (pack.member_id, pack.rows[0].prompt_ids))
+    return _joined((pack for _, own in prompts for pack in _joined(own, max_tokens)), max_tokens)
+
+
+def _joined(packs: Iterable[Pack], max_tokens: int) -> list[Pack]:
+    """Join neighbours where it pays, from the first on."""
+    done: list[Pack] = []
+    for pack in packs:
+        both = _both(done[-1], pack, max_tokens) if done else None
+        if both is None:
+            done.append(pack)
+        else:
+            done[-1] = both
+    return done
+
+
+def _both(one: Pack, other: Pack, max_tokens: int) -> Pack | None:
+    """Two neighbours as one pack; None where they stay apart."""
+    same = one.member_id == other.member_id
+    alike = _alike(_read(one.rows[-1]), _read(other.rows[0])) if same else 0
+    length = one.length + other.length - alike
+    pairs = length**2 - one.length**2 - other.length**2
+    if not alike or length > max_tokens or pairs > PAIRS * alike:
+        return None
+    return Pack(one.rows + other.rows, length, (*one.common, alike, *other.common[1:]))
 
 
 def _read(row: TrainingRow) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from populora_core.config.machinery import ComputeSection
 from populora_core.population.replacement import last_birth
 from populora_core.stages.table import AVERAGE
 
-HALF_ON_CPU = 2
+HALF_ON_CPU = 3
 """Version of what sampler and learner make of a base in bfloat16 on a CPU; in float32 every bit has stayed."""
 CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
