@@ -103,17 +103,29 @@ class Desk:
         """Click once it can be clicked."""
         self.do(xpath, lambda element: element.click())
 
-    def button(self, name: str, opens: str | None = None) -> None:
-        """Press a button, again until there is what it opens: a page that draws itself again loses clicks."""
-        xpath = f"//button[normalize-space(.)='{name}']"
+    def insist(self, xpath: str, heard: Callable[[], bool], seconds: float = ANSWERS) -> None:
+        """Click, again until the page shows that it heard: one that draws itself again loses clicks."""
+
+        def surely() -> bool:
+            try:
+                return heard()
+            except REDRAWN:
+                return False
+
         for _ in range(round(PATIENCE / ANSWERS)):
             self.click(xpath)
-            if opens is None:
-                return
             with suppress(AssertionError):
-                self.find(opens, ANSWERS)
+                wait_for(surely, seconds, ASKED)
                 return
-        raise AssertionError(f"{name} opens nothing")
+        raise AssertionError(f"is never heard: a click on {xpath}")
+
+    def button(self, name: str, opens: str | None = None) -> None:
+        """Press a button, until there is what it opens if that is named."""
+        xpath = f"//button[normalize-space(.)='{name}']"
+        if opens is None:
+            self.click(xpath)
+        else:
+            self.insist(xpath, lambda: bool(self.shown(opens)))
 
     def tab(self, name: str) -> None:
         self.click(f"//*[contains(@class,'p-tab')][normalize-space(.)='{name}']")
@@ -124,20 +136,8 @@ class Desk:
         self.confirm()
 
     def confirm(self) -> None:
-        """Say yes in the open dialogue, again until that has gone."""
-
-        def gone() -> bool:
-            try:
-                return not self.shown(YES)
-            except REDRAWN:
-                return False
-
-        for _ in range(round(PATIENCE / ANSWERS)):
-            self.click(YES)
-            with suppress(AssertionError):
-                wait_for(gone, ANSWERS)
-                return
-        raise AssertionError("the dialogue stays")
+        """Say yes in the open dialogue."""
+        self.insist(YES, lambda: not self.shown(YES))
 
     def keep(self, name: str) -> None:
         time.sleep(1.0)  # fades and lazy parts
@@ -156,16 +156,8 @@ class Desk:
         for name, value in parameters.items():
             self._fill(TITLES[name], value)
         self.keep(shot)
-        self._submit(named or f"{Path(str(parameters['run_dir'])).name} {deployment}")
-
-    def _submit(self, name: str) -> None:
-        """Send the form, again unless the server has the run; a page that draws itself again loses clicks."""
-        for _ in range(3):
-            self.button("Submit")
-            with suppress(AssertionError):
-                wait_for(lambda: self.run(name) is not None, 90, ASKED)
-                return
-        raise AssertionError(f"the form of {name} was not sent")
+        sent = named or f"{Path(str(parameters['run_dir'])).name} {deployment}"
+        self.insist("//button[normalize-space(.)='Submit']", lambda: self.run(sent) is not None, 90)
 
     def _fill(self, name: str, value: str | int | bool) -> None:
         place = PROPERTY.format(f"(normalize-space(.)='{name}' or normalize-space(.)='{name} (Optional)')")
@@ -191,16 +183,11 @@ class Desk:
             self.do(box, enter)
 
     def open_run(self, name: str) -> None:
-        """Go to a flow run's page by the list of runs, which loses a click where it draws itself again."""
+        """Go to a flow run's page by the list of runs."""
         wait_for(lambda: self.run(name) is not None, PATIENCE, ASKED)
         runs = f"{self.address}/runs"
         self.browser.get(runs)
-        for _ in range(round(PATIENCE / ANSWERS)):
-            self.click(f"//a[normalize-space(.)='{name}']")
-            with suppress(AssertionError):
-                wait_for(lambda: self.browser.current_url != runs, ANSWERS)
-                return
-        raise AssertionError(f"{name} opens nothing")
+        self.insist(f"//a[normalize-space(.)='{name}']", lambda: self.browser.current_url != runs)
 
     def wait_state(self, name: str, state: str) -> None:
         """Until the open page of a run says so."""

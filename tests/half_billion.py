@@ -9,7 +9,7 @@ from random_base import write_random_base
 
 CONFIG = """
 [run]
-generations = 3
+generations = 2
 
 [base]
 path = "{base}"
@@ -57,5 +57,5 @@ def write_base(folder: Path) -> None:
 
 
 def write_config(path: Path, base: Path) -> None:
-    """A run of three generations with the smallest counts."""
+    """A run of two generations with the smallest counts."""
     path.write_text(CONFIG.format(base=base))

@@ -1,7 +1,7 @@
 """Pictures of everything that a person opens, of a run that is launched by its form, watched, and read.
 
-Each is taken on a desk and on a phone, light and dark, into the folder of tests/browser.py; README and docs/tutorial.md
-show six of them, and `make pictures` puts them where they look. What is ours is no wider than the phone.
+What is ours is taken on a desk and on a phone, light and dark, and is no wider than the phone. The folder is that of
+tests/browser.py; README and docs/tutorial.md show six of them, and `make pictures` puts them where they look.
 """
 
 from __future__ import annotations
@@ -83,25 +83,36 @@ TALL = 1400  # so that there is room for a log below the graph of a run
 FLAT = 520  # a graph alone
 
 
-def take(browser: Any, name: str, ours: bool = True, settle: float = 1.0, height: int = 900) -> None:
-    """Four pictures of the open page, which has a text; one of ours is no wider than its window."""
+def take(browser: Any, name: str, settle: float = 1.0, height: int = 900) -> None:
+    """Four pictures of the open page, which is ours."""
     for scheme in ("light", "dark"):
         with coloured(browser, scheme):
-            _two(browser, f"{name}-{{}}-{scheme}.png", scheme, ours, settle, height)
+            _two(browser, f"{name}-{{}}-{scheme}.png", settle, height)
     set_width(browser, DESK)
 
 
-def _two(browser: Any, name: str, scheme: str, ours: bool, settle: float, height: int) -> None:
-    if not ours:
-        browser.execute_script(PREFECTS, scheme)
-        wait_for(lambda: browser.execute_script(COLOURED, scheme))
-        settle = DRAWN
+def _two(browser: Any, name: str, settle: float = 1.0, height: int = 900) -> None:
     for width in (DESK, PHONE):
-        set_width(browser, width, height if ours or width == PHONE else TALL)
+        set_width(browser, width, height)
         time.sleep(settle)  # fades and lazy parts
-        keep(browser, screenshots() / name.format(width), width)
-        assert not ours or overhang(browser) <= 0, f"{name} at {width} pixels"
-        assert len(browser.find_element("tag name", "body").text) > 100, f"{name} at {width} pixels"
+        _keep(browser, name.format(width), width)
+        assert overhang(browser) <= 0, f"{name} at {width} pixels"
+
+
+def _keep(browser: Any, name: str, width: int) -> None:
+    keep(browser, screenshots() / name, width)
+    assert len(browser.find_element("tag name", "body").text) > 100, name
+
+
+def take_prefects(browser: Any, name: str) -> None:
+    """Two pictures of the open page, which is Prefect's: light on a phone, dark on a desk."""
+    for scheme, width, height in (("light", PHONE, 900), ("dark", DESK, TALL)):
+        browser.execute_script(PREFECTS, scheme)
+        wait_for(partial(browser.execute_script, COLOURED, scheme), every=ASKED)
+        set_width(browser, width, height)
+        time.sleep(DRAWN)
+        _keep(browser, f"{name}-{width}-{scheme}.png", width)
+    set_width(browser, DESK)
 
 
 def take_first_screen(desk: Desk) -> None:
@@ -130,7 +141,7 @@ def show(browser: Any, address: str, name: str) -> None:
             browser.get(address)
             browser.execute_script("localStorage.clear()")
             browser.refresh()
-            _two(browser, f"{name}-{{}}-{scheme}.png", scheme, True, 1.0, 900)
+            _two(browser, f"{name}-{{}}-{scheme}.png")
     set_width(browser, DESK)
 
 
@@ -158,14 +169,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wait_for(lambda: any("Did you mean solve.attempts?" in line for line in _log(desk, "refused train")))
         desk.browser.refresh()
         desk.find("//*[contains(@class,'state-badge')]")
-        take(desk.browser, "prefect-failed", ours=False)
+        take_prefects(desk.browser, "prefect-failed")
         assert not any("Traceback" in line for line in _log(desk, "refused train")), "its message says it all"
         desk.browser.get(f"{desk.address}/deployments")
         desk.click("//a[normalize-space(.)='train' and contains(@class,'deployment-list__name')]")
         desk.button("Run", opens="//button[normalize-space(.)='Custom run']")
         desk.button("Custom run")
         desk.find("//span[@class='schema-form-property__label']")
-        take(desk.browser, "prefect-form", ours=False)
+        take_prefects(desk.browser, "prefect-form")
     return run
 
 
@@ -179,18 +190,18 @@ def _watch(desk: Desk, run: Path) -> None:
     """The page of a run at its start, in the midst of it, and at its end."""
     desk.open_run("first train")
     desk.wait_state("first train", "Running")
-    take(desk.browser, "prefect-start", ours=False)
+    take_prefects(desk.browser, "prefect-start")
     with desk.looking_away():
         wait_for(lambda: read_manifest(stage_dir(run, 3, "evolve")) is not None)
     desk.browser.refresh()  # or else the graph shows its beginning alone
     desk.find("//*[contains(@class,'state-badge')]")
-    take(desk.browser, "prefect-midway", ours=False)
+    take_prefects(desk.browser, "prefect-midway")
     set_width(desk.browser, DESK, TALL)
     cut(desk.browser, "prefect", "body", run.parent)
     desk.wait_state("first train", "Completed")
     desk.browser.refresh()
     desk.find("//*[contains(@class,'state-badge')]")
-    take(desk.browser, "prefect-finished", ours=False)
+    take_prefects(desk.browser, "prefect-finished")
     desk.open_run("first g0003")
     set_width(desk.browser, DESK, FLAT)
     time.sleep(DRAWN)
@@ -200,7 +211,7 @@ def _watch(desk: Desk, run: Path) -> None:
     desk.tab("Artifacts")
     desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-run']]")
     desk.find("//h2[normalize-space(.)='What to look at']")
-    take(desk.browser, "prefect-summary", ours=False)
+    take_prefects(desk.browser, "prefect-summary")
 
 
 @pytest.fixture(scope="module")

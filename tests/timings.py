@@ -3,7 +3,8 @@
     make test JUNIT=first.xml; make test-rest JUNIT=rest.xml
     python tests/timings.py first.xml rest.xml bench/results/tests.json
 
-What is recorded so orders the files, the longest first (conftest.py), and says what a tier takes (tiers.py).
+The longest files are printed. The record orders the files, the longest first (conftest.py), and says what a tier takes
+(tiers.py).
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 RECORDED = Path(__file__).resolve().parent.parent / "bench" / "results" / "tests.json"
 LEAST = 0.5  # seconds of a case that is worth a line of its own
+LONGEST = 40  # files that are printed
 
 
-def timings(junits: Sequence[Path]) -> dict[str, object]:
+def timings(junits: Sequence[Path]) -> dict[str, Any]:
     """Seconds of the runs, of each file, and of the longer cases; set-up and teardown count."""
     suites = [suite for junit in junits for suite in ElementTree.parse(junit).getroot().iter("testsuite")]
     files: dict[str, list[float]] = defaultdict(list)
@@ -78,4 +81,10 @@ class Recorded:
 
 if __name__ == "__main__":
     *junits, result = map(Path, sys.argv[1:])
-    result.write_text(json.dumps(timings(junits), indent=1) + "\n")
+    found = timings(junits)
+    result.write_text(json.dumps(found, indent=1) + "\n")
+    print(
+        found["wall_seconds"], "s, of processes", found["process_seconds"], "s; the longest files (s, cases):"
+    )
+    for place, file in list(found["files"].items())[:LONGEST]:
+        print(f"{file['seconds']:8.1f} {file['cases']:5} {place}")

@@ -137,4 +137,11 @@ def _resolved(path: Path, study: StudyConfig, arm: Arm) -> Config:
     source = f"{path}, arm {arm.name}"
     config = build_config(data, source)
     preflight(config, source)
+    if config.base.dtype == "auto":
+        raise ConfigError(
+            f"{source} leaves the precision of its base to the machine, so its runs may differ in it",
+            expected='base.dtype = "float32" or "bfloat16"',
+            got='"auto"',
+            fix="set it in [settings.base]",
+        )
     return config

@@ -281,6 +281,7 @@ def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:
         ('solo = "solo"', 'solo = "alone"', "no arm 'alone'"),
         ("seeds = [3]", "seeds = [3, 3]", "names a seed twice"),
         ("per_type = 3", "per_tpye = 3", "propose.per_tpye"),
+        ("[settings]", '[settings]\nbase = {dtype = "auto"}', "precision of its base to the machine"),
         ('name = "pair"', 'name = "Pair of two"', "pattern"),
     ],
 )
