@@ -20,12 +20,12 @@ from flows.observed import Observed
 from flows.page import RunPage
 from flows.train import rerun as rerun_flow
 from flows.train import run_generation
-from populora_core.config.load import Config, apply_overrides
+from populora_core.config.load import Config
 from populora_core.lifecycle import loop
 from populora_core.population.replacement import evolves
 from populora_core.report.write import report_address
 from populora_core.runs.preflight import load_runnable
-from populora_core.runs.run import RECORD, Run, begin
+from populora_core.runs.run import RECORD, Run, begin, with_choices
 from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
 from populora_core.stages.engine import run_generation as run_alone
@@ -141,9 +141,9 @@ def _begun(folder: Path, config: Config) -> Run | None:
     if not (folder / RECORD).is_file():
         return None
     run = Run.open(folder)
-    sampler, sandbox = run.config.sampler.engine, run.config.sandbox.backend
-    same = apply_overrides(config, [f"sampler.engine={sampler}", f"sandbox.backend={sandbox}"])
-    return run if run.config == same and _is_ours(run.record["created_at"]) else None
+    begun = run.config
+    same = with_choices(config, begun.base.dtype, begun.sampler.engine, begun.sandbox.backend)
+    return run if begun == same and _is_ours(run.record["created_at"]) else None
 
 
 def _go_on(run: Run, generations: int, review: bool) -> State[Any]:

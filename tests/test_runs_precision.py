@@ -11,7 +11,7 @@ from conftest import small_config
 
 from populora_core.config.sections import BaseSection
 from populora_core.runs.precision import SlowPrecision, choose_dtype, number_bytes, tell_of_precision
-from populora_core.runs.run import Run, begin
+from populora_core.runs.run import Run, begin, with_choices
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.support.shipped import shipped
@@ -57,6 +57,13 @@ def test_a_run_records_what_auto_chose_and_a_resume_elsewhere_says_so_before_it_
     with warnings.catch_warnings():
         warnings.simplefilter("error", SlowPrecision)
         tell_of_precision(BaseSection())
+
+
+def test_a_begun_run_differs_from_its_configuration_in_what_the_machine_chose_alone(tmp_path: Path) -> None:
+    config = small_config(base={"dtype": "auto"})
+    begun = begin(tmp_path / "run", config).config
+    assert begun != config
+    assert begun == with_choices(config, begun.base.dtype, begun.sampler.engine, begun.sandbox.backend)
 
 
 def test_precision_and_the_version_of_its_arithmetic_are_in_the_key_of_half_precision_alone() -> None:

@@ -79,8 +79,11 @@ def test_the_printed_link_logs_in_and_whoever_has_no_key_is_asked_for_it_without
 
 
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
-    run = fresh(runs, "first")
-    desk.launch("train", "train-form", run_dir=str(run), preset="quick", generations=2)
+    run, chosen = fresh(runs, "first"), runs.parent / "auto.toml"
+    chosen.write_text(
+        f'extends = "{ROOT}/configs/quick.toml"\n[base]\ndtype = "auto"'
+    )  # the machine's to choose
+    desk.launch("train", "train-form", run_dir=str(run), config_file=str(chosen), generations=2)
     wait_for(lambda: committed(run, 1, "propose"))
     os.kill(desk.flow_process(), signal.SIGKILL)
     before = commits(run)

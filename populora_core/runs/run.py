@@ -258,9 +258,13 @@ def begin(directory: str | Path, config: Config) -> Run:
     with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
         backend = sandbox.name
     dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
+    return Run.create(directory, with_choices(config, dtype, engine, backend), digest)
+
+
+def with_choices(config: Config, dtype: str, engine: str, backend: str) -> Config:
+    """The configuration with the precision, the sampler and the sandbox that a machine chose."""
     here = [f"base.dtype={dtype}", f"sampler.engine={engine}", f"sandbox.backend={backend}"]
-    chosen = apply_overrides(config, here)
-    return Run.create(directory, chosen, digest)
+    return apply_overrides(config, here)
 
 
 def refuse_occupied(directory: Path) -> None:
