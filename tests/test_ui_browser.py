@@ -79,11 +79,10 @@ def test_the_printed_link_logs_in_and_whoever_has_no_key_is_asked_for_it_without
 
 
 def test_a_killed_run_is_retried_and_finishes_with_its_finished_stages_reused(desk: Desk, runs: Path) -> None:
-    run, chosen = fresh(runs, "first"), runs.parent / "auto.toml"
-    chosen.write_text(
-        f'extends = "{ROOT}/configs/quick.toml"\n[base]\ndtype = "auto"'
-    )  # the machine's to choose
-    desk.launch("train", "train-form", run_dir=str(run), config_file=str(chosen), generations=2)
+    run, given = fresh(runs, "first"), runs.parent / "auto.toml"
+    # A retry has to know its run again by a configuration that differs in what the machine chose.
+    given.write_text(f'extends = "{ROOT}/configs/quick.toml"\n[base]\ndtype = "auto"')
+    desk.launch("train", "train-form", run_dir=str(run), config_file=str(given), generations=2)
     wait_for(lambda: committed(run, 1, "propose"))
     os.kill(desk.flow_process(), signal.SIGKILL)
     before = commits(run)

@@ -104,9 +104,8 @@ def pack_beginnings(rows: Iterable[TrainingRow], max_tokens: int) -> list[Pack]:
     neighbouring problem for less than all of them cost there.
     """
     single = (Pack((row,), len(_read(row)), (0,)) for row in rows)
-    ordered = sorted(
-        single, key=lambda pack: (pack.member_id, _read(pack.rows[0]))
-    )  # neighbours have most in common
+    # In this order neighbours have most in common.
+    ordered = sorted(single, key=lambda pack: (pack.member_id, _read(pack.rows[0])))
     prompts = groupby(ordered, key=lambda pack: (pack.member_id, pack.rows[0].prompt_ids))
     return _joined((pack for _, own in prompts for pack in _joined(own, max_tokens)), max_tokens)
 

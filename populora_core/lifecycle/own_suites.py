@@ -46,8 +46,8 @@ class OwnSuite:
 
 
 def own_suite(run: Run, name: str, problems: int | None = None) -> Suite:
-    """The suite of a name in `OWN`; it draws by the run's seed, so that a later one compares with it."""
-    own = OWN[name]
+    """The suite of a name in `OWN_SUITES`; it draws by the run's seed, so that a later one compares with it."""
+    own = OWN_SUITES[name]
     return Suite(
         suite=name,
         seed=run.config.run.seed,
@@ -58,7 +58,7 @@ def own_suite(run: Run, name: str, problems: int | None = None) -> Suite:
 
 def own_evaluation(session: Session, suite: Suite, generation: int) -> RunEvaluation | None:
     """The evaluation on a sample of the run's own rows; None where there are none yet."""
-    own = OWN[suite.suite]
+    own = OWN_SUITES[suite.suite]
     asked = []
     for entry, rows in zip(suite.benchmarks, own.rows(session.run, generation), strict=True):
         if not rows:
@@ -115,7 +115,7 @@ def _prompts(run: Run, generation: int) -> Sequence[ItemRows]:
     return (tables.rows("proposals", "proposal_id", "problem_type", "prompt"),)
 
 
-OWN: Mapping[str, OwnSuite] = {
+OWN_SUITES: Mapping[str, OwnSuite] = {
     YARDSTICK: OwnSuite(
         SOLVERS,
         80,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import DATA, Suite, load_suite, named_suite
-from populora_core.lifecycle.own_suites import OWN, own_evaluation, own_suite
+from populora_core.lifecycle.own_suites import OWN_SUITES, own_evaluation, own_suite
 from populora_core.lifecycle.run_evaluation import (
     SOLVERS,
     RunEvaluation,
@@ -39,7 +39,7 @@ def score_progress(session: Session, generation: int, run_one: RunStage = run_st
         return
     suite = load_suite(settings.file()).sampled(settings.report_problems)
     RunEvaluation(session, suite, SOLVERS, generation).run(run_one)
-    for name in OWN:
+    for name in OWN_SUITES:
         if problems := getattr(settings, name):
             own = own_evaluation(session, own_suite(session.run, name, problems), generation)
             if own is not None:
@@ -53,7 +53,7 @@ def is_current(session: Session, suite: Suite, members: str = "all") -> bool:
         RunDirectoryError: the run has no complete generation yet, or no such member.
         BenchmarkError: the suite cannot be used with this run.
     """
-    asked = (members,) if suite.suite in OWN else sorted({members, "all"})
+    asked = (members,) if suite.suite in OWN_SUITES else sorted({members, "all"})
     return any(evaluation_of(session, suite, each).is_done for each in asked)
 
 
@@ -85,7 +85,7 @@ def evaluation_again(session: Session, generation: int, name: str, seed: int | N
     for entry in suite.benchmarks:  # somebody may have sent the run
         if entry.here is not None and DATA not in entry.here.resolve().parents:
             require_trusted(str(entry.here.resolve()))
-    if suite.suite in OWN:
+    if suite.suite in OWN_SUITES:
         _refuse_seed(run, suite.suite, seed)
     base = [BASE, None] in manifest.config.get("players", [[BASE, None]])
     return evaluation_of(session, seeded(suite, seed), selection(manifest), generation, base)
@@ -103,7 +103,7 @@ def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | N
         ConfigError: one of the run's own is asked for another seed, or the user has not named the run's suite.
         BenchmarkError: the file is no suite.
     """
-    if name not in OWN:
+    if name not in OWN_SUITES:
         for own in () if name else suites(run.config):
             require_trusted(own)
         chosen = seeded(named_suite(name) if name else load_suite(run.config.evaluate.file()), seed)
@@ -132,7 +132,7 @@ def evaluation_of(
         RunDirectoryError: no such generation or member, or nothing of the run's own to ask yet.
         BenchmarkError: the suite cannot be used with this run.
     """
-    own = OWN.get(suite.suite)
+    own = OWN_SUITES.get(suite.suite)
     if own is None:
         return RunEvaluation(session, suite, members, generation, base=base)
     if members not in ("all", own.players):
