@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import UNTIL
 from tiers import KEPT, MOVED, grouped, mapping
 from timings import Recorded
 
+ROOT = Path(__file__).resolve().parent.parent
 A, B, C = "tests/test_a.py::test_it[1]", "tests/test_a.py::test_it[2]", "tests/test_a.py::test_more"
 
 
@@ -38,3 +43,20 @@ def test_every_case_of_before_is_kept_moved_or_has_a_reason() -> None:
         mapping([C], [], [], {})
     with pytest.raises(ValueError, match="begins with"):
         mapping([C], [], [], {"tests/": "gone"})
+
+
+@pytest.mark.parametrize(("until", "ends"), [("0", "1 passed, 1 skipped"), ("inf", "2 passed")])
+def test_once_the_time_has_passed_the_first_tier_goes_on_and_the_second_is_skipped_aloud(
+    until: str, ends: str, tmp_path: Path
+) -> None:
+    cases = "import pytest\ndef test_a(): pass\n@pytest.mark.thorough\ndef test_b(): pass\n"
+    (tmp_path / "test_both.py").write_text(cases)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", tmp_path],
+        cwd=tmp_path,
+        env=os.environ | {UNTIL: until, "PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+    )
+    assert ends in ended.stdout, ended.stdout + ended.stderr
+    assert ("make test-rest runs it" in ended.stdout) == (until == "0")
