@@ -77,7 +77,7 @@ def test_lists_name_the_runs_of_the_project_and_their_members(tmp_path: Path) ->
         "runs": ["runs/first"],
         "folders": ["runs", "runs/first"],
         "members": ["best", "student-00-g0001"],
-        "groups": ["all", "solvers", "best", "student-00-g0001"],
+        "groups": ["all", "solvers", "teachers", "best", "student-00-g0001"],
         "stages": [*(stage.name for stage in stages_of(1)), "evaluate:tiny"],
     }
 
