@@ -160,7 +160,7 @@ def undisturbed(create: Callable[[Path], Path], tmp_path_factory: pytest.TempPat
     return directory
 
 
-@pytest.mark.parametrize(("kills", "places"), [(1, 1), pytest.param(27, 6, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("kills", "places"), [(1, 1), pytest.param(15, 5, marks=pytest.mark.thorough)])
 def test_killed_at_random_moments_a_run_ends_equal_and_leaves_nothing(
     create: Callable[[Path], Path], undisturbed: Path, docker: bool, tmp_path: Path, kills: int, places: int
 ) -> None:

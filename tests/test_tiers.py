@@ -54,7 +54,7 @@ def test_once_the_time_has_passed_the_first_tier_goes_on_and_the_second_is_skipp
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", tmp_path],
         cwd=tmp_path,
-        env=os.environ | {UNTIL: until, "PYTHONPATH": str(ROOT / "tests")},
+        env=os.environ | {UNTIL: until, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
     )

@@ -1,8 +1,13 @@
-"""Benchmarks on their published rows: every reference solution and every published answer is right."""
+"""Benchmarks on their published rows: reference solutions and published answers are right.
+
+Of MBPP+ every third row is judged, and of its heavy problems the one that takes a minute is left out; POPULORA_WHOLE=1
+judges all.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,16 +30,20 @@ from populora_plugins.public_benchmarks.code_tests import code_limits
 from populora_plugins.public_benchmarks.codec import decode, encode
 from populora_plugins.public_benchmarks.evalplus import CEILING_SECONDS, MEMORY_MIB, reference
 
+WHOLE = "POPULORA_WHOLE" in os.environ
 FILES = {"mbpp_plus": ("MbppPlus.jsonl.gz", 378), "humaneval": ("HumanEval.jsonl.gz", 164)}
+STEPS = {"mbpp_plus": 1 if WHOLE else 3, "humaneval": 1}
 SPOILT = {
     "Mbpp/255": (
         "return list(combinations_with_replacement(l, n))",
         "return [*combinations_with_replacement(l, n)][1:]",
-    ),
-    "Mbpp/599": ("average = sum_/number", "average = (sum_ + 1)/number"),
+    )
 }
 """Heavy problems, and what makes their solutions wrong. One takes more memory than others, and answers with more than
 a text can hold; one takes its time at every call."""
+LONGEST = "Mbpp/599"
+if WHOLE:
+    SPOILT[LONGEST] = ("average = sum_/number", "average = (sum_ + 1)/number")
 
 SURVIVORS = tomllib.loads((Path(__file__).parents[3] / "tests/data/published_survivors.toml").read_text())[
     "survivor"
@@ -73,8 +82,9 @@ def judged(sandbox: Sandbox) -> Callable[[str], Judged]:
         items = benchmark(name).load(published(file))
         assert len(items) == count
         own, tenth = {item.item_id: item for item in items}, {item.item_id for item in items[::10]}
-        solutions = {item.item_id: fenced(reference(item)) for item in items}
-        spoilt = {key: solutions[key].replace(*SPOILT[key]) for key in SPOILT if key in own}
+        spoilt = {key: fenced(reference(own[key])).replace(*SPOILT[key]) for key in SPOILT if key in own}
+        drawn = {item.item_id for item in items[:: STEPS[name]]} - {LONGEST} | spoilt.keys()
+        solutions = {key: fenced(reference(own[key])) for key in sorted(drawn)}
         mutants = [each for each in completions() if each.kind == "mutant" and each.item_id in tenth]
         faulty = {each.item_id: each.text for each in mutants}
         assert len(faulty) == len(mutants)
@@ -95,7 +105,7 @@ def graded(name: str, items: list[Item], programs: list[str], sandbox: Sandbox) 
 @pytest.mark.thorough
 @pytest.mark.sandbox
 @pytest.mark.parametrize("name", FILES)
-def test_every_published_solution_is_right(name: str, judged: Callable[[str], Judged]) -> None:
+def test_published_solutions_are_right(name: str, judged: Callable[[str], Judged]) -> None:
     assert {key: score for key, score in judged(name).solutions.items() if not score.correct} == {}
 
 
