@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -66,9 +67,20 @@ def test_an_adapter_of_some_layers_is_scored(exported: tuple[Run, str, Path], tm
     done = populora("evaluate", part, "--sample", "2")
     assert done.returncode == 0, done.stderr
     assert "part" in done.stdout and "base" in done.stdout and "programs were judged in" in done.stdout
-    save_file({"base_model.model.nothing.lora_A.weight": tensors[min(tensors)]}, part / WEIGHTS)
-    with pytest.raises(AdapterError, match="cannot be started from"), adapter_session(part, "tiny"):
-        raise AssertionError("an adapter of another base was taken")
+
+
+def test_an_adapter_of_another_base_is_refused_by_the_name_of_its_own_folder(
+    exported: tuple[Run, str, Path], tmp_path: Path
+) -> None:
+    other = shutil.copytree(exported[2], tmp_path / "other")
+    tensors = load_file(other / WEIGHTS)
+    unknown = {"base_model.model.nothing.lora_A.weight": tensors[min(tensors)]}
+    wider = {name: torch.zeros(value.shape[0] + 1, value.shape[1]) for name, value in tensors.items()}
+    for wrong in (unknown, wider):
+        save_file(wrong, other / WEIGHTS)
+        named = re.escape(f"{other / WEIGHTS} does not fit the base")
+        with pytest.raises(AdapterError, match=named), adapter_session(other, "tiny"):
+            raise AssertionError("an adapter of another base was taken")
 
 
 def test_the_command_scores_what_peft_saved_beside_its_base(tmp_path: Path) -> None:

@@ -72,12 +72,11 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
         AdapterError: the folder holds no plain LoRA of this base.
         BaseModelError: the base cannot be had.
     """
+    from populora_core.model.adopt import plain_config
+
     require_files(folder)
-    settings, told = base_settings(base), _settings(folder)
-    try:
-        adapters: dict[str, Any] = {"rank": int(told["r"]), "alpha": float(told["lora_alpha"])}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise AdapterError(f"{folder / CONFIG} says no rank and alpha", got=repr(error)) from error
+    settings, plain = base_settings(base), plain_config(folder)
+    adapters: dict[str, Any] = {"rank": plain["r"], "alpha": plain["lora_alpha"]}
     with tempfile.TemporaryDirectory(prefix="populora-adapter-") as place:
         whole = Path(place, "adapter")
         whole.mkdir()
@@ -99,7 +98,11 @@ def _begun(directory: Path, data: dict[str, Any], folder: Path) -> Run:
 
 
 def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> None:
-    """The adapter with a pair of zeros for each linear layer that it leaves alone, which is the same policy."""
+    """The adapter with a pair of zeros for each linear layer that it leaves alone, which is the same policy.
+
+    Raises:
+        AdapterError: it is not of this base.
+    """
     import torch
     from safetensors.torch import save_file
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -111,7 +114,17 @@ def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> No
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
     layout = AdapterLayout.of(model, adapters["rank"], adapters["alpha"])
     empty = {name: value.clone() for name, value in layout.to_peft(torch.zeros(layout.dimension)).items()}
-    save_file(empty | read_tensors(folder / WEIGHTS), whole / WEIGHTS, {"format": "pt"})
+    tensors = empty | read_tensors(folder / WEIGHTS)
+    try:
+        layout.from_peft(tensors)
+    except AdapterError as error:  # by the name of the person's folder, before a run names its own
+        raise AdapterError(
+            f"{folder / WEIGHTS} does not fit the base: {error.problem}",
+            expected=error.expected,
+            got=error.got,
+            fix="name the base that it was trained on: --base NAME_OR_FOLDER",
+        ) from error
+    save_file(tensors, whole / WEIGHTS, {"format": "pt"})
     shutil.copyfile(folder / CONFIG, whole / CONFIG)
 
 
