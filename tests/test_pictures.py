@@ -106,14 +106,13 @@ def _keep(browser: Any, name: str, width: int) -> None:
     assert len(browser.find_element("tag name", "body").text) > 100, name
 
 
-def take_prefects(browser: Any, name: str) -> None:
-    """Two pictures of the open page, which is Prefect's: light on a phone, dark on a desk."""
-    for scheme, width, height in (("light", PHONE, 900), ("dark", DESK, TALL)):
-        browser.execute_script(PREFECTS, scheme)
-        wait_for(partial(browser.execute_script, COLOURED, scheme), every=ASKED)
-        set_width(browser, width, height)
-        time.sleep(DRAWN)
-        _keep(browser, f"{name}-{width}-{scheme}.png", width)
+def take_prefects(browser: Any, name: str, scheme: str = "dark", width: int = DESK) -> None:
+    """A picture of the open page, which is Prefect's."""
+    browser.execute_script(PREFECTS, scheme)
+    wait_for(partial(browser.execute_script, COLOURED, scheme), every=ASKED)
+    set_width(browser, width, TALL if width == DESK else 900)
+    time.sleep(DRAWN)
+    _keep(browser, f"{name}-{width}-{scheme}.png", width)
     set_width(browser, DESK)
 
 
@@ -171,14 +170,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wait_for(lambda: any("Did you mean solve.attempts?" in line for line in _log(desk, "refused train")))
         desk.browser.refresh()
         desk.find("//*[contains(@class,'state-badge')]")
-        take_prefects(desk.browser, "prefect-failed")
+        take_prefects(desk.browser, "prefect-failed", "light")
         assert not any("Traceback" in line for line in _log(desk, "refused train")), "its message says it all"
         desk.browser.get(f"{desk.address}/deployments")
         desk.click("//a[normalize-space(.)='train' and contains(@class,'deployment-list__name')]")
         desk.button("Run", opens="//button[normalize-space(.)='Custom run']")
         desk.button("Custom run")
         desk.find("//span[@class='schema-form-property__label']")
-        take_prefects(desk.browser, "prefect-form")
+        take_prefects(desk.browser, "prefect-form", "light", PHONE)
     return run
 
 
@@ -189,10 +188,9 @@ def _log(desk: Desk, name: str) -> list[str]:
 
 
 def _watch(desk: Desk, run: Path) -> None:
-    """The page of a run at its start, in the midst of it, and at its end."""
+    """The page of a run in the midst of it, and at its end."""
     desk.open_run("first train")
     desk.wait_state("first train", "Running")
-    take_prefects(desk.browser, "prefect-start")
     with desk.looking_away():
         wait_for(lambda: read_manifest(stage_dir(run, MIDWAY, "evolve")) is not None)
     desk.browser.refresh()  # or else the graph shows its beginning alone
@@ -203,7 +201,7 @@ def _watch(desk: Desk, run: Path) -> None:
     desk.wait_state("first train", "Completed")
     desk.browser.refresh()
     desk.find("//*[contains(@class,'state-badge')]")
-    take_prefects(desk.browser, "prefect-finished")
+    take_prefects(desk.browser, "prefect-finished", "light")
     desk.open_run(f"first g{MIDWAY:04d}")
     set_width(desk.browser, DESK, FLAT)
     time.sleep(DRAWN)
@@ -213,7 +211,7 @@ def _watch(desk: Desk, run: Path) -> None:
     desk.tab("Artifacts")
     desk.click("//a[contains(@href,'/artifacts/artifact/')][.//*[normalize-space(.)='first-run']]")
     desk.find("//h2[normalize-space(.)='What to look at']")
-    take_prefects(desk.browser, "prefect-summary")
+    take_prefects(desk.browser, "prefect-summary", "dark", PHONE)
 
 
 @pytest.fixture(scope="module")
