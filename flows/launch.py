@@ -25,7 +25,7 @@ from populora_core.lifecycle import loop
 from populora_core.population.replacement import evolves
 from populora_core.report.write import report_address
 from populora_core.runs.preflight import load_runnable
-from populora_core.runs.run import RECORD, Run, begin, with_choices
+from populora_core.runs.run import RECORD, Run, begin, is_begun_with
 from populora_core.runs.session import Session, attach
 from populora_core.stages.engine import is_done
 from populora_core.stages.engine import run_generation as run_alone
@@ -141,9 +141,7 @@ def _begun(folder: Path, config: Config) -> Run | None:
     if not (folder / RECORD).is_file():
         return None
     run = Run.open(folder)
-    begun = run.config
-    same = with_choices(config, begun.base.dtype, begun.sampler.engine, begun.sandbox.backend)
-    return run if begun == same and _is_ours(run.record["created_at"]) else None
+    return run if is_begun_with(run.config, config) and _is_ours(run.record["created_at"]) else None
 
 
 def _go_on(run: Run, generations: int, review: bool) -> State[Any]:

@@ -332,6 +332,7 @@ PEERS = """
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_peers_are_asked_what_another_solved(tmp_path: Path) -> None:

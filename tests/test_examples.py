@@ -83,6 +83,7 @@ def test_another_sampler_is_proven_at_every_load_and_plays(tmp_path: Path) -> No
     assert record["probes"] and all(probe["largest_error"] < 1e-4 for probe in record["probes"])
 
 
+@pytest.mark.thorough
 def test_a_sampler_that_serves_the_bare_base_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from conftest import small_config
 
 from populora_core.config.sections import BaseSection
 from populora_core.runs.precision import SlowPrecision, choose_dtype, number_bytes, tell_of_precision
-from populora_core.runs.run import Run, begin, with_choices
+from populora_core.runs.run import Run, begin, is_begun_with
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.support.shipped import shipped
@@ -63,7 +63,15 @@ def test_a_begun_run_differs_from_its_configuration_in_what_the_machine_chose_al
     config = small_config(base={"dtype": "auto"})
     begun = begin(tmp_path / "run", config).config
     assert begun != config
-    assert begun == with_choices(config, begun.base.dtype, begun.sampler.engine, begun.sandbox.backend)
+    assert is_begun_with(begun, config)
+    assert not is_begun_with(begun, small_config(base={"dtype": "auto"}, propose={"per_type": 5}))
+
+
+def test_a_run_is_not_begun_with_another_precision_that_is_named(tmp_path: Path) -> None:
+    config = small_config(base={"dtype": "float32"})
+    begun = begin(tmp_path / "run", config).config
+    assert is_begun_with(begun, config)
+    assert not is_begun_with(begun, small_config(base={"dtype": "bfloat16"}))
 
 
 def test_precision_and_the_version_of_its_arithmetic_are_in_the_key_of_half_precision_alone() -> None:

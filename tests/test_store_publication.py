@@ -151,7 +151,13 @@ def test_rows_that_a_catalogue_does_not_hold_are_never_another_runs(
         assert len(catalogue.rows("FROM attempts")) == 4, "our own command makes it for the place where it is"
 
 
-@pytest.mark.parametrize("largest", [publication.HELD_BYTES, 0], ids=["held", "in files"])
+@pytest.mark.parametrize(
+    "largest",
+    [
+        pytest.param(publication.HELD_BYTES, id="held"),
+        pytest.param(0, id="in files", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_copy_that_is_attached_beside_its_original_shows_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:

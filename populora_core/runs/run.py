@@ -258,11 +258,20 @@ def begin(directory: str | Path, config: Config) -> Run:
     with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
         backend = sandbox.name
     dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
-    return Run.create(directory, with_choices(config, dtype, engine, backend), digest)
+    return Run.create(directory, _with_choices(config, dtype, engine, backend), digest)
 
 
-def with_choices(config: Config, dtype: str, engine: str, backend: str) -> Config:
-    """The configuration with the precision, the sampler and the sandbox that a machine chose."""
+def is_begun_with(begun: Config, config: Config) -> bool:
+    """True if a run of `begun` was started with `config`, but for what its machine chose then.
+
+    A precision that `config` names was not chosen.
+    """
+    dtype = begun.base.dtype if config.base.dtype == "auto" else config.base.dtype
+    return begun == _with_choices(config, dtype, begun.sampler.engine, begun.sandbox.backend)
+
+
+def _with_choices(config: Config, dtype: str, engine: str, backend: str) -> Config:
+    """The configuration with the precision, the sampler and the sandbox of a machine."""
     here = [f"base.dtype={dtype}", f"sampler.engine={engine}", f"sandbox.backend={backend}"]
     return apply_overrides(config, here)
 

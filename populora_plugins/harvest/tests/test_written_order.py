@@ -18,7 +18,7 @@ from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import stage_dir
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 WRITTEN = [f"({{'b': {number}, 'a': 2}}, {{8, 0}})" for number in range(1, 6)]
 DEDUCED = ("def f(d,s):\n return list(d)+list(s)", WRITTEN[:1], ["['b', 'a', 8, 0]"])
 INDUCED = (

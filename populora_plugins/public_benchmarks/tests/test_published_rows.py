@@ -133,6 +133,7 @@ def test_heavy_problems_are_judged_and_a_wrong_answer_to_them_is_wrong(
     assert wrong == dict.fromkeys(SPOILT, AttemptVerdict.WRONG)
 
 
+@pytest.mark.thorough
 @pytest.mark.sandbox
 def test_inputs_run_one_by_one_where_the_reference_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     spin = "def spin(n):\n    for _ in range(n):\n        pass\n    return n\n"
