@@ -23,13 +23,14 @@ def try_(
         ),
     ],
     kind: Annotated[
-        Literal["code_o", "code_i", "code_f"], typer.Option("--type", help="the problem type to try")
-    ] = "code_o",
+        Literal["code_o", "code_i", "code_f"] | None,
+        typer.Option("--type", help="the problem type to try (default: code_o; all with --full)"),
+    ] = None,
     dialect: Annotated[
         str | None, typer.Option(help="assert, repl, repl-thoughts or instruct (default: what fits the base)")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="all types, 300 proposals and attempts of each: hours on a CPU")
+        bool, typer.Option("--full", help="300 proposals and attempts of each type: hours on a CPU")
     ] = False,
     output: Annotated[
         Path | None, typer.Option(help="also append the measures to this file, a line of JSON a type")
@@ -44,6 +45,6 @@ def try_(
     from populora_plugins.trial.report import TYPES, try_base
     from populora_plugins.trial.trial import Ability
 
-    kinds = TYPES if full else (kind,)
+    kinds = (kind,) if kind else TYPES if full else ("code_o",)
     if try_base(base, dialect, kinds, full, threads or os.cpu_count() or 1, seed, output) is Ability.CANNOT:
         raise typer.Exit(1)
