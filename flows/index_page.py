@@ -114,7 +114,7 @@ def _row(run: RunGlance, link: Callable[[Path], str], forms: Mapping[str, str]) 
     actions = " · ".join(f'<a href="{escape(address)}">{what}</a>' for what, address in forms.items())
     return (
         f"<tr><td>{tick}</td><td>{shown}</td><td>{run.state}</td>{told}"
-        f"<td>{escape(visible(run.headline))}{f'<div class=do>{actions}</div>' if actions else ''}</td></tr>"
+        f"<td>{escape(visible(run.outcome.headline))}{f'<div class=do>{actions}</div>' if actions else ''}</td></tr>"
     )
 
 

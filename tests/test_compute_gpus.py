@@ -22,10 +22,10 @@ from populora_core.config.sections import AdapterSection, BaseSection, UpdateSec
 from populora_core.learner.rows import UpdateRules
 from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
-from populora_core.planning.dealing import deal
 from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.stages.sampling import deal
 from populora_core.support import ids
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import product_rate

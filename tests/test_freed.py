@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from populora_core.support.freed import give_back
+from populora_core.support.devices import give_back
 
 BLOCK, COUNT = 64 * 1024, 2_000  # small enough to come from the heap: 128 MB in all
 

@@ -150,11 +150,13 @@ def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: P
     figures = read_figures(reported, samples=False)
     yardstick, _, held_out = (plot.title for plot in lead_plots(figures)[:3])
     levels = level_claim(scored(reported)[-1])
-    assert glance(reported).headline == f"{levels}. {yardstick}. {held_out}."
+    assert glance(reported).outcome.headline == f"{levels}. {yardstick}. {held_out}."
     told = headline(figures)
     assert len(told) == 4 and f"are done. {levels}" in told[0] and "On held-out problems" in told[0]
     assert "with the same references" in told[2]
-    assert not glance(finished).headline.startswith("Problems"), "no cause is named where none was measured"
+    assert not glance(finished).outcome.headline.startswith("Problems"), (
+        "no cause is named where none was measured"
+    )
     assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
 
@@ -273,7 +275,7 @@ def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tm
     assert level is not None and len(item.strata) > 3
     claim = level_claim(item)
     assert lines(reported)[0].startswith(claim), "before the other sentences"
-    assert claim in brief(reported) and claim in glance(reported).headline
+    assert claim in brief(reported) and claim in glance(reported).outcome.headline
     titles = [plot.title for plot in lead_plots(read_figures(reported))]
     assert titles[1].startswith(f"{level.capitalize()}: from ")
     with console.capture() as shown:

@@ -51,7 +51,7 @@ def show_runs(folder: Path) -> bool:
                 visible(each.name),
                 each.state,
                 f"{each.generation} / {each.target}",
-                each.headline,
+                each.outcome.headline,
             )
             for each in found
         ]

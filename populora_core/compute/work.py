@@ -31,10 +31,9 @@ from populora_core.store.rows import SampledRow
 from populora_core.store.shared_columns import SAMPLED
 from populora_core.support import durable
 from populora_core.support.aliases import Progress
-from populora_core.support.devices import CUDA, product_rate
+from populora_core.support.devices import CUDA, give_back, product_rate
 from populora_core.support.digest import files_below
 from populora_core.support.errors import DamagedText
-from populora_core.support.freed import give_back
 from populora_core.support.received import validated
 
 if TYPE_CHECKING:

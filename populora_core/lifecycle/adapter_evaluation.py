@@ -13,7 +13,7 @@ from typing import Any
 from populora_core.config.load import build_config
 from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.run import Run, begin
+from populora_core.runs.run import begin
 from populora_core.runs.session import Session
 from populora_core.runs.warm_start import require_files
 from populora_core.stages.engine import run_generation
@@ -87,14 +87,10 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
             "adapters": adapters | {"start_from": {"solo": [str(whole)]}},
         }
         take([str(whole)])
-        with Session(_begun(Path(place, "run"), data, folder)) as session:
+        config = build_config(data, f"the adapter in {folder}")
+        with Session(begin(Path(place, "run"), config)) as session:
             run_generation(session, 0)
             yield session
-
-
-def _begun(directory: Path, data: dict[str, Any], folder: Path) -> Run:
-    config = build_config(data, f"the adapter in {folder}")
-    return begin(directory, config)
 
 
 def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> None:

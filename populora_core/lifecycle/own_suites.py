@@ -21,6 +21,7 @@ from populora_core.store.rows import StageTables
 from populora_core.support.ids import ANCHOR
 
 ATTEMPTS = 2  # more problems tell more than more attempts at each
+PROBLEMS = 80  # of each benchmark, where no one says how many
 LONGEST_ERA = 5  # generations, as long as the report's "at first" and "now"
 
 ItemRows = Sequence[Mapping[str, Any]]
@@ -32,14 +33,12 @@ class OwnSuite:
 
     Attributes:
         players: the group of members that answer it.
-        problems: of each benchmark, where no one says how many.
         entries: its benchmarks, asked as the run's own stages ask.
         rows: the rows of each benchmark after a generation; some of them empty where there is nothing to ask yet.
         needs: what has to be there.
     """
 
     players: str
-    problems: int
     entries: Callable[[Config], tuple[Entry, ...]]
     rows: Callable[[Run, int], Sequence[ItemRows]]
     needs: str
@@ -51,7 +50,7 @@ def own_suite(run: Run, name: str, problems: int | None = None) -> Suite:
     return Suite(
         suite=name,
         seed=run.config.run.seed,
-        sample=problems or own.problems,
+        sample=problems or PROBLEMS,
         benchmarks=own.entries(run.config),
     )
 
@@ -63,7 +62,7 @@ def own_evaluation(session: Session, suite: Suite, generation: int) -> RunEvalua
     for entry, rows in zip(suite.benchmarks, own.rows(session.run, generation), strict=True):
         if not rows:
             return None
-        asked.append((entry, sample_of(benchmark(entry.benchmark).load(rows), suite.sample or own.problems)))
+        asked.append((entry, sample_of(benchmark(entry.benchmark).load(rows), suite.sample or PROBLEMS)))
     return RunEvaluation(session, suite, own.players, generation, asked)
 
 
@@ -118,10 +117,9 @@ def _prompts(run: Run, generation: int) -> Sequence[ItemRows]:
 OWN_SUITES: Mapping[str, OwnSuite] = {
     YARDSTICK: OwnSuite(
         SOLVERS,
-        80,
         _as_attempted,
         _eras,
         needs="valid problems in its first and in its newest generations, two at least",
     ),
-    VALIDITY: OwnSuite(TEACHERS, 80, _as_proposed, _prompts, needs="a generation in which teachers wrote"),
+    VALIDITY: OwnSuite(TEACHERS, _as_proposed, _prompts, needs="a generation in which teachers wrote"),
 }

@@ -57,10 +57,6 @@ class RunGlance:
     def name(self) -> str:
         return self.directory.name
 
-    @property
-    def headline(self) -> str:
-        return self.outcome.headline
-
 
 def runs_in(folder: Path) -> list[RunGlance]:
     """The runs of a folder, the one that went on last first."""

@@ -1,17 +1,53 @@
-"""The disk that a run takes by its configuration, held against what is free."""
+"""The disk that a run takes, estimated from shapes: a plan prints it, and it must be free before each generation."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.config.load import Config
-from populora_core.planning.disk import Disk, disk_of
-from populora_core.planning.memory import read_shape
+from populora_core.planning.memory import GB, MASTER, read_shape
 from populora_core.runs.run import Run
 from populora_core.support.errors import ArtifactError, BaseModelError
 
-GB = 10**9
+MOMENTS = 2  # vectors of Adam beside the weights
+TOKEN = 16  # bytes of a sampled token in its table at most: id, log-probability, text
+REDONE = 1  # generations before the oldest that can be redone: it starts from their states
+TOLD_APART = 2  # the same for adapters: what they came from tells the sampler's proof apart
+BEGUN = 1  # the generation that is being made
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Bytes that one generation writes.
+
+    Attributes:
+        adapters: float32 weights of all members.
+        states: Adam's moments of all members.
+        completions: tokens of proposals and attempts, at most.
+    """
+
+    adapters: int
+    states: int
+    completions: int
+
+    @property
+    def generation(self) -> int:
+        return self.adapters + self.states + self.completions
+
+    def whole(self, generations: int, keep_states: int | None, keep_adapters: int | None) -> int:
+        """Bytes of a run at its end, founders included.
+
+        Args:
+            keep_states, keep_adapters: of how many generations they stay; None for all.
+        """
+        everything = generations + 1
+        states = everything if keep_states is None else min(everything, keep_states + REDONE + BEGUN)
+        adapters = (
+            everything if keep_adapters is None else min(everything, keep_adapters + TOLD_APART + BEGUN)
+        )
+        return states * self.states + adapters * self.adapters + generations * self.completions
 
 
 def disk_needed(config: Config) -> Disk:
@@ -21,9 +57,9 @@ def disk_needed(config: Config) -> Disk:
         BaseModelError: nothing can be said of this base.
     """
     shape = read_shape(config.base.folder(), config.adapters.rank)
-    population, propose, solve = config.population, config.propose, config.solve
-    tokens = config.proposals * propose.max_tokens + config.attempts * solve.max_tokens
-    return disk_of(shape, population.proposers + population.students, tokens)
+    tokens = config.proposals * config.propose.max_tokens + config.attempts * config.solve.max_tokens
+    adapters = config.members * shape.adapter * MASTER
+    return Disk(adapters, MOMENTS * adapters, TOKEN * tokens)
 
 
 def whole_run(config: Config, disk: Disk) -> int:

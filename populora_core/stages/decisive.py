@@ -11,7 +11,6 @@ from populora_core.benchmarks.corpus import corpus_sha256
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
-from populora_core.config.machinery import ComputeSection
 from populora_core.population.replacement import last_birth
 from populora_core.stages.table import AVERAGE
 
@@ -107,8 +106,3 @@ def kept_out(config: Config) -> Suite | None:
     suite = load_suite(file) if os.path.isfile(file) else None  # False too for what can be no path
     own = [entry for entry in suite.benchmarks if entry.benchmark in CRUXEVAL] if suite else []
     return suite.model_copy(update={"benchmarks": tuple(own)}) if suite and own else None
-
-
-def shard_plan(compute: ComputeSection) -> dict[str, int]:
-    """Number of shards that a stage is cut into, and of threads that each runs on."""
-    return {key: getattr(compute, key) for key in SHARD_PLAN}

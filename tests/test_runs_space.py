@@ -14,10 +14,9 @@ from conftest import GENERATIONS, contents, small_config
 
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.loop import train
-from populora_core.planning.disk import Disk
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.runs.space import disk_needed
+from populora_core.runs.space import Disk, disk_needed
 from populora_core.stages.redoable import redoable
 from populora_core.store.adapters import MOMENTS, WEIGHTS
 from populora_core.support.errors import ArtifactError, ConfigError
