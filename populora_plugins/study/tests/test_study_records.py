@@ -23,7 +23,7 @@ COMMITTED = REPOSITORY / "bench/results/study-1"
 SECOND = COMMITTED.with_name("study-2")
 
 
-@pytest.mark.parametrize("study", ["study-1", "study-2"])
+@pytest.mark.parametrize("study", ["study-1", "study-2", "study-3"])
 def test_every_committed_verdict_follows_from_the_committed_summaries(study: str) -> None:
     results = COMMITTED.with_name(study)
     kept = json.loads((results / VERDICTS).read_text())
