@@ -194,7 +194,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)  # before any fixture is made for it
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("thorough") and time.time() > float(os.environ.get(UNTIL, "inf")):
-        pytest.skip(f"{UNTIL} has passed: this machine was too slow for all; make test-rest runs it")
+        pytest.skip(f"{UNTIL} has passed: this machine was too slow for all")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -226,6 +226,12 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left := config.stash[THOROUGH]:
         terminalreporter.line(f"left to make test-all: {left:,} cases")
+    skipped = terminalreporter.stats.get("skipped", ())
+    late = Counter(each.nodeid.partition("::")[0] for each in skipped if UNTIL in str(each.longrepr))
+    if late:
+        terminalreporter.line(f"out of time, left to make test-rest: {late.total():,} cases")
+        for file, count in sorted(late.items()):
+            terminalreporter.line(f"  {count:5,}  {file}")
 
 
 def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:

@@ -59,4 +59,6 @@ def test_once_the_time_has_passed_the_first_tier_goes_on_and_the_second_is_skipp
         text=True,
     )
     assert ends in ended.stdout, ended.stdout + ended.stderr
-    assert ("make test-rest runs it" in ended.stdout) == (until == "0")
+    assert ("out of time, left to make test-rest: 1 cases\n      1  test_both.py" in ended.stdout) == (
+        until == "0"
+    )

@@ -243,7 +243,10 @@ def test_try_says_of_a_base_what_it_can(tmp_path: Path) -> None:
     """A random base proposes nothing valid: the trial has no answers, and it cannot play."""
     file = tmp_path / "small.gguf"
     llama(file, None)
-    told: subprocess.CompletedProcess[str] = populora("try", "--base", file, "--threads", "1")
+    told: subprocess.CompletedProcess[str] = populora(
+        "try", "--base", file, "--threads", "1", "--type", "code_i"
+    )
     assert told.returncode == 1, told.stderr
+    assert "code_i" in told.stdout and "code_o" not in told.stdout
     assert "proposals valid" in told.stdout and "cannot" in told.stdout
     assert "tokens per second" in told.stdout

@@ -13,7 +13,7 @@ import pytest
 from populora_core.support.errors import StudyError
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.conduct import plan
-from populora_plugins.study.judgement import ClaimResult
+from populora_plugins.study.judgement import ClaimResult, Verdict
 from populora_plugins.study.outcomes import outcomes_table
 from populora_plugins.study.summary import MOST_BYTES, recorded_by, stage_versions
 from populora_plugins.study.tables import claims_table
@@ -118,6 +118,17 @@ def test_the_page_says_what_the_studies_found() -> None:
     page = (REPOSITORY / "docs" / "study.md").read_text()
     for row in paper_rows() + frontier_rows():
         assert row in page
+
+
+def test_the_page_says_how_far_the_third_study_is() -> None:
+    page = (REPOSITORY / "docs" / "study.md").read_text()
+    results = read_results(COMMITTED.with_name("study-3"))
+    assert f"{len(results.runs)} of 50 runs are made" in page
+    told = {claim.key: (verdict, own) for claim, verdict, own in results.answers()}
+    verdict, (answer,) = told.pop("teachers")
+    assert verdict is Verdict.REFUTED and answer.test is not None
+    assert f"scores {-100 * answer.test.value:.1f} points less" in page
+    assert {verdict for verdict, _ in told.values()} == {Verdict.CANNOT_TELL}
 
 
 @pytest.mark.parametrize("study", ["study-1", "study-2"])
