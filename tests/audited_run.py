@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ask
 
-from populora_core import open_run
 from populora_core.config.load import Config
 from populora_core.runs.run import Run
 
@@ -36,11 +36,6 @@ def config(audited: Path) -> Config:
 def generations(audited: Path) -> range:
     """The generations that are graded."""
     return range(1, 1 + ask(audited, "SELECT max(generation) AS n FROM ratings")[0]["n"])
-
-
-def ask(run: Path, sql: str) -> Rows:
-    with open_run(run) as catalogue:
-        return catalogue.rows(sql)
 
 
 def evolves(config: Config) -> bool:

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from timings import Recorded
 
+from populora_core import open_run
 from populora_core.config.load import Config, build_config
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
@@ -132,6 +133,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE, every: fl
         time.sleep(every)
 
 
+def ask(run: Path, sql: str) -> list[dict[str, Any]]:
+    """The rows of a run's catalogue that answer a question."""
+    with open_run(run) as catalogue:
+        return catalogue.rows(sql)
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; one that ended and was not yet collected does not."""
     try:
@@ -146,6 +153,17 @@ def nobody_cuts_the_power() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products in several processes at once are slowest when each of them has threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import commits, contents, small_config, start
+from conftest import ask, commits, contents, small_config, start
 from test_anchors import drawn, row, settings, written
 from test_solo import KILLED
 
-from populora_core import open_run
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config
@@ -25,8 +24,6 @@ from populora_core.support.errors import ProblemError
 from populora_plugins.harvest.curriculum import CARD, write_curriculum
 
 ROOT = Path(__file__).resolve().parents[1]
-
-NOT_LARGE_ENOUGH = "not signal"  # so few problems need not teach in every type
 
 
 @pytest.fixture(scope="module")
@@ -68,33 +65,20 @@ def with_anchors(data_set: Path) -> Config:
     )
 
 
-def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT / "tests",
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
-
-
-def ask(run: Path, sql: str) -> list[dict]:
-    with open_run(run) as catalogue:
-        return catalogue.rows(sql)
 
 
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 class TestARunWithAnchors:
-    def test_it_is_audited(self, played: Path) -> None:
-        audited = python(
-            *("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_audit.py", "test_audit_payments.py"),
-            *("-k", NOT_LARGE_ENOUGH),
-            POPULORA_RUN=str(played),
-        )
-        assert audited.returncode == 0, audited.stdout
-
     def test_it_ends_equal_to_one_that_was_not_killed(
         self, played: Path, data_set: Path, tmp_path: Path
     ) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import audited_run
 import pytest
-from audited_run import CHOSEN, ask, evolves
+from audited_run import CHOSEN, evolves
+from conftest import ask
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.compute.arena import Arena

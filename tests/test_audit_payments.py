@@ -8,7 +8,7 @@ from pathlib import Path
 import audited_run
 import pytest
 import trueskill
-from audited_run import ask
+from conftest import ask
 
 from populora_core.config.load import Config
 from populora_core.config.sections import GradeSection

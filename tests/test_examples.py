@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +27,7 @@ from populora_core.support import trust
 from populora_core.support.errors import AdapterNotServed
 
 PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed", "add_sampler:Plain")
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(autouse=True)

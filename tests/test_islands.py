@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import small_config, start
+from conftest import ask, small_config, start
 
-from populora_core import open_run
 from populora_core.config.load import build_config
 from populora_core.lifecycle.loop import train
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
@@ -35,11 +34,6 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Session(run) as session:
         train(session, run.config.run.generations)
     return run.directory
-
-
-def ask(run: Path, sql: str) -> list[dict[str, Any]]:
-    with open_run(run) as catalogue:
-        return catalogue.rows(sql)
 
 
 def home(member: str) -> int:

@@ -46,6 +46,7 @@ QWEN2_5_7B = {  # its published config.json
     "use_sliding_window": False,
     "vocab_size": 152064,
 }
+TINY = REPOSITORY / "base_model" / "tiny"
 A_HUNDRED_MILLION = {
     "model_type": "qwen2",
     "vocab_size": 32_000,
@@ -166,15 +167,15 @@ def measured_update() -> Iterator[Popen[str]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
 @pytest.mark.parametrize(
-    ("config", "dtype", "members", "rank", "tokens"),
+    ("config", "dtype", "members", "rank", "tokens", "checkpointing"),
     [
-        (REPOSITORY / "base_model" / "tiny", "float32", 8, 8, 2048),
-        (REPOSITORY / "base_model" / "tiny", "bfloat16", 8, 8, 1024),
-        (A_HUNDRED_MILLION, "float32", 4, 16, 512),
+        pytest.param(TINY, "float32", 8, 8, 2048, False, id="tiny-kept"),
+        pytest.param(TINY, "float32", 8, 8, 2048, True, id="tiny-checkpointed"),
+        pytest.param(TINY, "bfloat16", 8, 8, 1024, False, id="tiny-bfloat16-kept"),
+        pytest.param(TINY, "bfloat16", 8, 8, 1024, True, id="tiny-bfloat16-checkpointed"),
+        pytest.param(A_HUNDRED_MILLION, "float32", 4, 16, 512, True, id="hundred-million-checkpointed"),
     ],
-    ids=["tiny", "tiny-bfloat16", "hundred-million"],
 )
 def test_a_real_update_peaks_where_the_estimate_says(
     measured_update: Popen[str],

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,7 @@ RANK, SCALE = 4, 2.0
 operators = st.sampled_from(OPERATORS)
 seeds = st.integers(0, 2**32)
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def orthonormal(generator: torch.Generator, rows: int, columns: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,7 @@ operators = st.sampled_from(OPERATORS)
 seeds = st.integers(0, 2**32)
 conditions = st.floats(0.0, 4.0).map(lambda exponent: 10.0**exponent)
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def matrix(rows: int, columns: int, condition: float, rng: np.random.Generator) -> Tensor:

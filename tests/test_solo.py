@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import GENERATIONS, PATIENCE, SOLO, contents, small_config, start
+from conftest import GENERATIONS, PATIENCE, SOLO, ask, contents, small_config, start
 from test_cli import populora
 from test_lifecycle_resume import resume
 
-from populora_core import open_run
 from populora_core.config.load import apply_overrides
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.lifecycle.export import export_member
-from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.lifecycle.loop import fork, rerun
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
 from populora_core.model.stacked import StackedAdapters
@@ -51,11 +50,6 @@ StageWriter.commit = kill_or_commit
 with Session(Run.open(directory)) as session:
     train(session, session.run.config.run.generations)
 """
-
-
-def ask(run: Path, sql: str) -> list[dict]:
-    with open_run(run) as catalogue:
-        return catalogue.rows(sql)
 
 
 def solo(run: Path, generation: int) -> Path:
@@ -123,24 +117,15 @@ def test_updates_and_tokens_have_a_row_for_each_role_that_it_plays(finished_solo
 
 
 @pytest.mark.thorough
-def test_killed_between_its_steps_it_finishes_equal_to_an_undisturbed_run(
+def test_killed_between_its_steps_in_processes_it_finishes_equal_to_an_undisturbed_run_in_one(
     finished_solo: Path, tmp_path: Path
 ) -> None:
     directory = tmp_path / "killed"
-    start(directory, small_config(**SOLO))
+    start(directory, small_config(**SOLO, compute={"backend": "local"}))
     ended = subprocess.run([sys.executable, "-c", KILLED, str(directory), "2", "update"], timeout=PATIENCE)
     assert ended.returncode == -signal.SIGKILL
     resume(directory)
     assert contents(directory) == contents(finished_solo)
-
-
-@pytest.mark.thorough
-def test_processes_give_what_one_process_gives(finished_solo: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "processes"
-    with Session(start(directory, small_config(**SOLO, compute={"backend": "local"}))) as session:
-        train(session, 1)
-    expected = contents(finished_solo)
-    assert contents(directory) == {name: expected[name] for name in expected if name < "0002"}
 
 
 @pytest.mark.thorough

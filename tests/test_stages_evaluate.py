@@ -249,15 +249,12 @@ def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("fitness", ["external", "blend"])
-def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported(
-    tmp_path: Path, fitness: str
-) -> None:
+def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(FILE.read_text().replace("validation = 0.5", "validation = 0.08"))
     config = small_config(
         run={"generations": 2},
-        evolve={"fitness": fitness},
+        evolve={"fitness": "external"},
         evaluate={"every": 2, "suite": str(path), "window": 2},
     )
     directory = tmp_path / "run"
@@ -286,13 +283,12 @@ def test_the_loop_selects_by_external_fitness_from_the_half_that_is_not_reported
     assert {row["part"] for row in asked} == {"validation"}
     assert not reported & {row["item_id"] for row in asked}
     assert {row["role"] for row in gone} == {"student", "teacher"}
-    if fitness == "external":
-        eligible = {row["member_id"] for row in ratings if row["generation"] == 2 and row["eligible"]}
-        for row in gone:
-            rivals = [v for m, v in external.items() if m.startswith(row["role"]) and m in eligible]
-            assert row["removed_fitness"] == external[row["removed_id"]]
-            if row["removed_id"] in eligible:
-                assert row["removed_fitness"] == min(rivals)
+    eligible = {row["member_id"] for row in ratings if row["generation"] == 2 and row["eligible"]}
+    for row in gone:
+        rivals = [v for m, v in external.items() if m.startswith(row["role"]) and m in eligible]
+        assert row["removed_fitness"] == external[row["removed_id"]]
+        if row["removed_id"] in eligible:
+            assert row["removed_fitness"] == min(rivals)
 
 
 @pytest.mark.parametrize(("problems", "share"), [([], 0.0), ([0.0, 0.5], 0.5), ([None, 0.5], 1.0)])
