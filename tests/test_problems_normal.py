@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from base_model.grammar import sample
 from base_model.steps import grammar as steps
 from populora_core.problems.complexity import Complexity, measure
-from populora_core.problems.normal import ngrams, novelty, program_key
+from populora_core.problems.normal import CACHE_BYTES, ngrams, normal_tokens, novelty, program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 
 LOOP = """def f(x, y):
@@ -207,6 +207,13 @@ def test_programs_of_the_bundled_grammars_keep_their_keys() -> None:
 
 def test_huge_integers_and_every_kind_of_constant_have_a_normal_form():
     program_key("def f(x):\n return x, 0x" + "f" * 6000 + ", 1j, b'a', ..., None, -0.0, 'é'")
+
+
+def test_the_cache_of_normal_forms_is_bounded_by_all_that_they_hold():
+    normal_tokens.cache.clear()
+    tokens = normal_tokens("def f(x):\n return [" + ",".join(f"x{i}" for i in range(1000)) + "]")
+    assert 50 * len(tokens) < normal_tokens.cache.currsize < normal_tokens.cache.maxsize / 100
+    assert normal_tokens.cache.maxsize == CACHE_BYTES
 
 
 def test_novelty_is_one_for_the_first_program_and_zero_for_a_copy():

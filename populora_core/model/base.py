@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +90,7 @@ def load_base(
         model, report = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True, **LOCAL
         )
-    unset = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
-    if unset:  # transformers would fill these at random and merely warn
-        raise BaseModelError(
-            f"the weights in {folder} do not fill the model of its config.json",
-            expected="every parameter in the safetensors files",
-            got=f"{len(unset)} missing, first {unset[0]}",
-            fix=REMEDY,
-        )
+    require_all_weights(report, folder, REMEDY)
     model.requires_grad_(False).eval()
     if bits != 16:
         quantise(model, bits, device)
@@ -106,6 +99,25 @@ def load_base(
         group_queries(model)
     _require_plain_head(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
+
+
+def require_all_weights(report: Mapping[str, Any], source: Path, fix: str) -> None:
+    """Refuse weights that leave a parameter unset, which transformers would fill at random and merely warn.
+
+    Args:
+        report: the loading info of `from_pretrained`.
+
+    Raises:
+        BaseModelError: a parameter is missing, or has another shape.
+    """
+    unset = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if unset:
+        raise BaseModelError(
+            f"the weights in {source} do not fill the model that they describe",
+            expected="every parameter of the model, in its shape",
+            got=f"{len(unset)} missing, first {unset[0]}",
+            fix=fix,
+        )
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:

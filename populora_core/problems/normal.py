@@ -13,12 +13,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
+from threading import Lock
+
+from cachetools import LRUCache, cached
 
 from populora_core.problems.parsing import ENTRY, parse_program
 from populora_core.problems.unused import does_nothing, without_unused
-from populora_core.support.caching import cached_within, texts_size
 
 NGRAM = 4
 CACHE_BYTES = 256 << 20
@@ -71,9 +74,12 @@ def novelty(program: str, seen: Set[Ngram]) -> float:
     return len(own - seen) / len(own) if own else 0.0
 
 
-@cached_within(
-    CACHE_BYTES, texts_size
-)  # key, n-grams and a later rebuild of the buffer ask for the same programs
+def _size(tokens: tuple[str, ...]) -> int:
+    return sys.getsizeof(tokens) + sum(map(sys.getsizeof, tokens))
+
+
+# Key, n-grams and a later rebuild of the buffer ask for the same programs.
+@cached(LRUCache(CACHE_BYTES, getsizeof=_size), lock=Lock())
 def normal_tokens(program: str) -> tuple[str, ...]:
     """The syntax tree in preorder as text tokens, one for one with the normal form.
 

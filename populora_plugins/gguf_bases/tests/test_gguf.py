@@ -6,10 +6,14 @@ import hashlib
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import wait_for
+from filelock import FileLock
 from gguf import GGUFWriter, LlamaFileType, TokenType
 from safetensors.torch import load_file
 from test_cli import populora
@@ -36,7 +40,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def llama(file: Path, head_noise: float | None) -> torch.Tensor:
+def llama(file: Path, head_noise: float | None, lacks: str = "") -> torch.Tensor:
     """Write a llama of one layer; the head is the embedding with noise, another matrix (inf), or not there (None)."""
     draw = torch.Generator().manual_seed(0)
     vocabulary = len(WORDS)
@@ -74,6 +78,7 @@ def llama(file: Path, head_noise: float | None) -> torch.Tensor:
     if head_noise is not None:
         other = matrix(vocabulary, WIDTH)
         tensors["output.weight"] = other if head_noise == float("inf") else embedding + head_noise * other
+    tensors.pop(lacks, None)
     for name, tensor in tensors.items():
         writer.add_tensor(name, tensor.numpy())
     writer.write_header_to_file()
@@ -99,6 +104,14 @@ def test_a_gguf_file_is_a_base_whose_head_is_tied_where_it_is_the_embedding(
     assert (kept - embedding).norm() < 0.1 * embedding.norm()
     assert file_sha256(file) in (folder / SOURCE).read_text()
     assert load_base(folder).stop_ids == {1}
+
+
+def test_a_gguf_file_without_all_weights_is_refused(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "small-00001-of-00002.gguf"
+    llama(file, None, lacks="blk.0.ffn_up.weight")
+    with pytest.raises(BaseModelError, match=r"(?s)small-00001.*1 missing.*up_proj.*one file"):
+        dequantised(file)
+    assert not list(cache.rglob("*.safetensors"))
 
 
 def test_a_gguf_file_is_dequantised_once(tmp_path: Path) -> None:
@@ -145,6 +158,24 @@ def test_a_named_base_is_made_of_the_file_that_is_there(
     path = f"gguf:small@{file_sha256(file)}"
     assert named_base(named(monkeypatch, 9)) == path and not file.exists()
     assert "hub" not in capfd.readouterr().err and BaseSection(path=path).folder().is_dir()
+
+
+def test_one_process_at_a_time_makes_a_named_base(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The second waits, and finds what the first has made although the file that it was made of has gone."""
+    (cache / "gguf").mkdir(parents=True)
+    file = cache / "gguf" / "small.gguf"
+    llama(file, None)
+    name = named(monkeypatch, 9)
+    monkeypatch.setitem(NAMED, name, replace(NAMED[name], sha256=file_sha256(file)))
+    with ThreadPoolExecutor(1) as second:
+        with FileLock(file.with_suffix(".lock")):
+            found = second.submit(named_base, name)
+            wait_for(lambda: "waiting for another process" in capfd.readouterr().err)
+            path = dequantised(file)
+            file.unlink()
+        assert found.result() == path
 
 
 def test_what_a_named_base_takes_is_said_before_it_is_fetched(
