@@ -53,8 +53,8 @@ def spent(run: Summary, basis: Basis) -> dict[int, float]:
 
 
 def common_budget(runs: Iterable[Summary], basis: Basis) -> float:
-    """The largest amount that every run has spent."""
-    return min(max(spent(run, basis).values(), default=0.0) for run in runs)
+    """The largest amount that every run has spent; 0 of no runs."""
+    return min((max(spent(run, basis).values(), default=0.0) for run in runs), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

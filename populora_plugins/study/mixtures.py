@@ -54,12 +54,11 @@ def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
         say(f"a fork whose copies start as {rule}")
         folder = run.directory.with_name(f"{run.directory.name}-{rule}")
         settings = [*BRED, f"evolve.every={at}", f"evolve.inherit={str(rule == INHERITS).lower()}"]
-        own = Run.open(folder) if (folder / RECORD).is_file() else None
-        own = own or fork(run, at, folder, apply_overrides(run.config, settings))
-        with Session(own) as session:
+        if (folder / RECORD).is_file():  # of a process that was killed, maybe of another state
+            shutil.rmtree(folder)
+        with Session(fork(run, at, folder, apply_overrides(run.config, settings))) as session:
+            rerun(session, at, "evolve")
             evolved = StageTables(stage_dir(folder, at, "evolve"))
-            if not evolved.rows("evolutions"):
-                rerun(session, at, "evolve")
             train(session, at + COPIES_AFTER)
             answered = RunEvaluation(session, suite, SOLVERS, at + COPIES_AFTER, base=False).run().items()
         born = {row["child_id"] for row in evolved.rows("evolutions") if row["role"] == Role.STUDENT}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora_core.config.load import Config
-from populora_core.stages.decisive import deciding_keys
+from populora_core.stages.decisive import deciding_keys, decisive
 from populora_core.stages.drift import moved_settings
 from populora_core.stages.table import STAGES
 from populora_core.support import durable
@@ -44,6 +44,8 @@ _METADATA = b"populora_study"
 # Compared otherwise (generations by number, the base by its digest), or without effect on results.
 _FREE = frozenset({"run.generations", "base.path", "sandbox.workers", "sandbox.backend"})
 _AUTO = "auto"
+_FILES = (("anchors", "parameters"), ("update", "corpus"))
+"""Settings that may name a file, of which the maker of stages knows the sha256."""
 
 
 class Value(NamedTuple):
@@ -66,6 +68,7 @@ class Origin:
         code_revisions: of every code that made a stage of the run.
         seconds: wall time in stages and evaluations.
         evaluation_seconds: of it, in evaluations.
+        contents: setting that names a file to play or learn from -> its sha256.
     """
 
     arm: str
@@ -78,6 +81,7 @@ class Origin:
     code_revisions: tuple[str, ...] = ()
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    contents: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -98,6 +102,11 @@ class Origin:
             moved.append("it has another number of generations")
         compared = list(self._compared(now))
         moved += moved_settings(_chosen(self.config, compared), _chosen(now.config, compared))
+        moved += [
+            f"content of {setting}"
+            for setting, sha256 in self.contents.items()
+            if now.contents.get(setting, sha256) != sha256
+        ]
         if self.base_digest != now.base_digest:
             moved.append("the base model is another")
         if (self.suite, self.evaluate_every) != (now.suite, now.evaluate_every):
@@ -106,10 +115,11 @@ class Origin:
 
     def _compared(self, now: Origin) -> Iterator[tuple[str, str]]:
         """(section, key) of the deciding settings that both know."""
-        for section, settings in self.config.items():
-            for key in settings.keys() & set(deciding_keys(section, settings)):
-                values = settings[key], now.config.get(section, {}).get(key, _AUTO)
-                if f"{section}.{key}" not in _FREE and _AUTO not in values:
+        for section in self.config.keys() & now.config.keys():
+            old, new = self.config[section], now.config[section]
+            deciding = {*deciding_keys(section, old), *deciding_keys(section, new)}
+            for key in sorted(deciding & old.keys() & new.keys()):
+                if f"{section}.{key}" not in _FREE and _AUTO not in (old[key], new[key]):
                     yield section, key
 
 
@@ -162,8 +172,20 @@ def stage_versions() -> dict[str, int]:
 def origin_of(
     arm: str, seed: int, config: Config, base_digest: str, suite: str, evaluate_every: int
 ) -> Origin:
-    """The origin that a run of this arm and seed would have if made now."""
-    return Origin(arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every)
+    """The origin that a run of this arm and seed would have if made now.
+
+    Raises:
+        ProblemError: a file to play or learn from is missing.
+    """
+    chosen = decisive(config, [section for section, _ in _FILES])
+    contents = {
+        f"{section}.{key}": named
+        for section, key in _FILES
+        if isinstance(named := chosen.get(section, {}).get(key), str) and named
+    }
+    return Origin(
+        arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every, contents=contents
+    )
 
 
 def recorded_by(folder: Path) -> str | None:

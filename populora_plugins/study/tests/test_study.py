@@ -15,20 +15,28 @@ from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import PATIENCE, alive, wait_for
+from conftest import PATIENCE, alive, small_config, wait_for
 from small_study import nobody, small_study
 
+from populora_core.runs.run import begin
 from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
-from populora_core.support.errors import ArtifactError, ConfigError, SandboxUnavailable, StudyError
+from populora_core.support.errors import (
+    ArtifactError,
+    ConfigError,
+    RunDirectoryError,
+    SandboxUnavailable,
+    StudyError,
+)
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.config import load_study
-from populora_plugins.study.play import Assignment
+from populora_plugins.study.play import Assignment, play
 from populora_plugins.study.report import write_report
 from populora_plugins.study.summary import (
     MOST_BYTES,
+    origin_of,
     read_summary,
     stage_versions,
     write_summary,
@@ -220,6 +228,7 @@ def test_what_decides_no_result_voids_nothing(small: Path, section: str, key: st
         ("evaluate", "every", 3),
         ("sampler", "engine", "vllm"),
         ("update", "learning_rate", 0.5),
+        ("anchors", "share", 0.3),  # of which nothing counts before
     ],
 )
 def test_what_decides_results_voids_a_summary(small: Path, section: str, key: str, value: object) -> None:
@@ -227,6 +236,32 @@ def test_what_decides_results_voids_a_summary(small: Path, section: str, key: st
     made = replace(origin, config=origin.config | {"sampler": origin.config["sampler"] | {"engine": "torch"}})
     changed = made.config | {section: made.config[section] | {key: value}}
     assert f"{section}.{key}" in str(made.stale(replace(made, config=changed)))
+
+
+def test_a_file_to_play_counts_by_its_content(tmp_path: Path) -> None:
+    played = tmp_path / "played.jsonl"
+    config = small_config(anchors={"share": 0.4, "parameters": {"path": str(played)}})
+    origins = []
+    for text in ("one", "one", "another"):
+        played.write_text(text)
+        origins.append(origin_of("pool", 0, config, "base", "suite", 15))
+    first, again, other = origins
+    assert first.stale(again) is None and "content of anchors.parameters" in str(first.stale(other))
+    assert replace(first, contents={}).stale(other) is None, "older summaries do not say"
+
+
+def test_a_run_that_went_further_than_is_asked_now_is_not_measured(small: Path) -> None:
+    assignment = plan(small).left[0]
+    run = begin(assignment.directory, assignment.config)
+    (run.directory / "generations" / "0003").mkdir(parents=True)
+    with pytest.raises(RunDirectoryError, match="played 3 generations of 2"):
+        play(assignment, nobody)
+
+
+def test_a_study_without_a_finished_run_has_a_report(small: Path) -> None:
+    study = plan(small).study
+    write_verdicts(study)
+    assert "cannot tell" in write_report(study.results).read_text()
 
 
 def test_a_copy_of_a_summary_is_no_other_seed(small: Path) -> None:
