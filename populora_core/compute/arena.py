@@ -56,13 +56,15 @@ class Arena:
         threads: int = 1,
         dtype: Literal["float32", "bfloat16"] = "float32",
         device: Literal["cpu", "cuda"] = "cpu",
+        bits: Literal[16, 8, 4] = 16,
+        inputs: int = 1,
     ) -> None:
         from populora_core.model.base import base_digest
 
-        base = BaseSection(path=str(folder), dialect=dialect_name, dtype=dtype, device=device)
+        base = BaseSection(path=str(folder), dialect=dialect_name, dtype=dtype, device=device, bits=bits)
         spec = ModelSpec(base, AdapterSection(rank=rank, alpha=alpha), base_digest(folder))
         self.worker = Worker(spec, threads)
-        self.sandbox, self.dialect = sandbox, dialect(dialect_name)
+        self.sandbox, self.dialect = sandbox, dialect(dialect_name, inputs)
 
     def newborn(self, seed: int) -> MemberState:
         """A member that equals the base."""

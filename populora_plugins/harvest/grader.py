@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.config.sections import GradeSection
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import dialect, stops_of
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.rewards import student_reward
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run, suites
+from populora_core.sampler.stops import first_stop
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
@@ -64,8 +65,11 @@ class Grader:
         """
         live = self._settings["live"]
         if live is None:
-            for row in pq.read_table(self._folder / PROBLEMS).to_pylist():
-                yield Problem.of(row)
+            rows = pq.read_table(self._folder / PROBLEMS).to_pylist()
+            several = len({row["run"] for row in rows}) > 1  # whose problems have the same names
+            for row in rows:
+                name = f"{row['run']}/{row['problem_id']}" if several else row["problem_id"]
+                yield replace(Problem.of(row), problem_id=name)
             return
         run = Run.open(live["run"])
         for own in suites(run.config):
@@ -98,6 +102,9 @@ class Grader:
         return paid
 
     def _verdict(self, problem: Problem, answer: str, ended: bool) -> AttemptVerdict:
+        stop = first_stop(answer, stops_of(self._dialect, self.prompt(problem)))
+        if stop is not None:  # a server that knows no stop text of the dialect's lets the model go on
+            answer, ended = answer[: stop[1]], True
         reason = FinishReason.STOP if ended else FinishReason.LENGTH
         with self._lock:
             (judged,) = judge_attempts(

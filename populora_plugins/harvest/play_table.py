@@ -70,7 +70,18 @@ class PlayTable:
         for source in bases(run.config):
             require_trusted(source)
         base, adapters = run.config.base, run.config.adapters
-        self._arena = Arena(base.folder(), base.dialect, sandbox, rank=adapters.rank, alpha=adapters.alpha)
+        assert base.dtype != "auto", "a run has chosen"
+        self._arena = Arena(
+            base.folder(),
+            base.dialect,
+            sandbox,
+            rank=adapters.rank,
+            alpha=adapters.alpha,
+            dtype=base.dtype,
+            device=base.device,
+            bits=base.bits,
+            inputs=run.config.propose.inputs,
+        )
         chosen = {*self._teachers, *self._students}
         self._arena.load({name: read_state(run.adapter_folder(name, newest)) for name in chosen})
 

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from populora_core.problems.dialects import stops_of
 from populora_core.sampler.requests import Completion, Request
 from populora_core.support import ids
 from populora_core.support.errors import PopuloraError, RunDirectoryError
 from populora_plugins.serving.batcher import Batcher
 from populora_plugins.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
 from populora_plugins.serving.fleet import Fleet, Pick
-from populora_plugins.serving.reply import MemberReply, StreamedText, reply_of
+from populora_plugins.serving.reply import MemberReply, Stops, StreamedText, reply_of
 from populora_plugins.serving.shapes import Json, Shape, usage_of
 
 
@@ -33,12 +34,13 @@ class Question:
     Attributes:
         requests: choice by choice, of each the members in order.
         members: how many of them each choice has.
+        stops: the client's own, and those of the dialect.
     """
 
     requests: tuple[Request, ...]
     members: int
     pick: Pick
-    stop: tuple[str, ...]
+    stops: Stops
     shape: Shape
     wants_usage: bool
 
@@ -64,6 +66,7 @@ def question(fleet: Fleet, body: Asking) -> Question:
     if not prompts or len(prompts) * len(members) > MOST_CHOICES:
         raise _too_many(len(prompts) * len(members))
     seed = secrets.randbits(62) if body.seed is None else body.seed
+    stops = Stops(body.stops, _learnt_stops(fleet, body))
     requests = tuple(
         Request(
             member,
@@ -72,13 +75,13 @@ def question(fleet: Fleet, body: Asking) -> Question:
             body.temperature,
             body.top_p,
             _length(fleet, body, prompt),
-            body.stops,
+            stops.all,
         )
         for number, prompt in enumerate(prompts)
         for member in members
     )
     shape = Shape(body.model, isinstance(body, ChatBody), body.wants_logprobs)
-    return Question(requests, len(members), pick, body.stops, shape, body.wants_usage)
+    return Question(requests, len(members), pick, stops, shape, body.wants_usage)
 
 
 async def answer(fleet: Fleet, batcher: Batcher, asked: Question) -> Json:
@@ -113,7 +116,7 @@ class _Stream:
 
     def __init__(self, fleet: Fleet, asked: Question, index: int) -> None:
         self._vocabulary, self._asked, self._index = fleet.vocabulary, asked, index
-        self._growing = StreamedText(fleet.vocabulary, asked.stop)
+        self._growing = StreamedText(fleet.vocabulary, asked.stops)
         self._pieces: deque[tuple[str, float]] = deque()  # drawn, and not sent
         self._text, self._tokens = 0, 0  # characters and tokens sent
 
@@ -137,7 +140,7 @@ class _Stream:
 def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tuple[list[MemberReply], Json]:
     """The reply of each choice, and what all that was sampled for them took."""
     replies = [
-        reply_of(fleet.vocabulary, completion, asked.stop, asked.shape.logprobs) for completion in found
+        reply_of(fleet.vocabulary, completion, asked.stops, asked.shape.logprobs) for completion in found
     ]
     chosen = []
     for start in range(0, len(replies), asked.members):
@@ -167,10 +170,22 @@ def _too_many(came: int) -> BadQuestion:
     )
 
 
+def _as_learnt(messages: Sequence[Message]) -> bool:
+    """True of one message of a user, which is put as members learnt to be asked."""
+    return [message.role for message in messages] == ["user"]
+
+
+def _learnt_stops(fleet: Fleet, body: Asking) -> tuple[str, ...]:
+    """The texts after which members learnt to end their completion."""
+    if isinstance(body, ChatBody) and _as_learnt(body.messages):
+        return stops_of(fleet.dialect, body.messages[0].text)
+    return ()
+
+
 def _conversation(fleet: Fleet, messages: Sequence[Message]) -> tuple[int, ...]:
     """One message of a user is put as members learnt to be asked; a longer talk by the base's chat template."""
     tokenizer = fleet.vocabulary.tokenizer
-    if [message.role for message in messages] == ["user"]:
+    if _as_learnt(messages):
         found = fleet.dialect.encode(tokenizer, messages[0].text)
     elif tokenizer.chat_template:
         turns = [{"role": message.role, "content": message.text} for message in messages]

@@ -17,6 +17,31 @@ MOST_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Stops:
+    """Texts that end a reply.
+
+    Attributes:
+        own: the client's, which a reply leaves out.
+        learnt: the dialect's, which a reply keeps: an answer is read with them.
+    """
+
+    own: tuple[str, ...] = ()
+    learnt: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.own, *self.learnt)))
+
+    def end(self, text: str) -> int | None:
+        """The number of characters that a reply has of a text; None where no stop text is complete in it."""
+        found = first_stop(text, self.all)
+        if found is None:
+            return None
+        start, end = found
+        return start if text[start:end] in self.own else end
+
+
+@dataclass(frozen=True, slots=True)
 class MemberReply:
     """One choice of an answer.
 
@@ -34,21 +59,20 @@ class MemberReply:
 
 
 def reply_of(
-    vocabulary: Vocabulary, completion: Completion, stop: Sequence[str], tokens: bool = False
+    vocabulary: Vocabulary, completion: Completion, stops: Stops, tokens: bool = False
 ) -> MemberReply:
-    """The completion up to its end token or the first stop text, whichever comes first.
+    """The completion up to its end token or the stop text that is complete first, whichever comes first.
 
     Args:
-        stop: texts; the completion goes up to the one that is complete first.
         tokens: whether they are wanted one by one.
     """
     ids, drawn = list(completion.token_ids), len(completion.token_ids)
     if ids and ids[-1] in vocabulary.stop_ids:
         ids.pop()
     text, reason = vocabulary.text(ids), completion.finish_reason
-    found = first_stop(text, stop)
-    if found is not None:
-        text, reason = text[: found[0]], FinishReason.STOP
+    end = stops.end(text)
+    if end is not None:
+        text, reason = text[:end], FinishReason.STOP
         while ids and len(vocabulary.text(ids[:-1])) >= len(text):
             ids.pop()
     told = zip(map(vocabulary.text, ([token] for token in ids)), completion.logprobs, strict=False)
@@ -56,14 +80,10 @@ def reply_of(
 
 
 class StreamedText:
-    """The text of a completion as it grows, token by token; what may change or be cut yet is held back.
+    """The text of a completion as it grows, token by token; what may change or be cut yet is held back."""
 
-    Args:
-        stop: texts that end it, none of which is sent.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str]) -> None:
-        self._vocabulary, self._stop = vocabulary, stop
+    def __init__(self, vocabulary: Vocabulary, stops: Stops) -> None:
+        self._vocabulary, self._stops = vocabulary, stops
         self._ids: list[int] = []  # the tail: tokens read, of which the first `_read` are in `_text`
         self._read = 0
         self._held, self._length = "", 0  # read, and not given out; characters read
@@ -80,9 +100,11 @@ class StreamedText:
             self._length += len(text) - len(before)
             self._ids, self._read = self._ids[self._read :], len(self._ids) - self._read
         self._ends.append(self._length)
-        found = None if self._stopped else first_stop(self._held, self._stop)
-        count = found[0] if found else 0 if self._stopped else settled(self._held, self._stop)
-        self._stopped |= found is not None
+        end = None if self._stopped else self._stops.end(self._held)
+        if end is not None:
+            count, self._stopped = end, True
+        else:
+            count = 0 if self._stopped else settled(self._held, self._stops.all)
         text, self._held = self._held[:count], self._held[count:]
         given, tokens = self._length - len(self._held), 0
         while text and self._ends and self._ends[0] <= given:

@@ -26,9 +26,11 @@ from populora_core.benchmarks.heldout import HeldOut
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, python_of
@@ -295,6 +297,18 @@ def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tm
     assert both.returncode == 2 and "one run" in both.stderr
 
 
+@pytest.mark.thorough
+def test_problems_of_two_runs_have_names_of_their_own(
+    finished: Path, finished_with_a_past: Path, tmp_path: Path
+) -> None:
+    runs = [Run.open(finished), Run.open(finished_with_a_past)]
+    written = write_environment(runs, tmp_path / "both", Filters())
+    package = written.folder / written.package
+    known = pq.read_table(package / "problems.parquet")["problem_id"].to_pylist()
+    names = [problem.problem_id for problem in Grader(package).problems()]
+    assert len(names) == len(set(names)) == len(known) > len(set(known)), "a run's own names are places"
+
+
 HUNGRY = "def f(n):\n    cells = [0] * (n * 1000000)\n    return len(cells) // 1000000 + 1"
 
 
@@ -324,6 +338,16 @@ def test_a_package_judges_by_the_limits_of_its_run(hungry: Path) -> None:
     assert [grader.reward(asked, answer, ended=True) for answer in ("60", "59")] == [RIGHT, WRONG]
     beyond = replace(asked, inputs=("(200,)",), outputs=("201",))  # 1,600 MiB
     assert grader.verdict(beyond, "200", ended=True) is AttemptVerdict.OUT_OF_MEMORY
+
+
+def test_what_comes_after_a_stop_text_of_the_dialect_is_no_part_of_an_answer(hungry: Path) -> None:
+    """A server that does not know the text lets the model go on to its last token."""
+    grader = Grader(hungry, "instruct")
+    (asked,) = (problem for problem in grader.problems() if problem.program == HUNGRY)
+    answer = f"</think><answer>\n{fence('input', '60')}\n</answer>"
+    for text in (answer, f"{answer}\nAnd now"):
+        assert grader.verdict(asked, text, ended=False) is AttemptVerdict.CORRECT
+    assert grader.verdict(asked, answer[:-1], ended=False) is not AttemptVerdict.CORRECT
 
 
 def test_a_package_is_judged_under_its_python_or_not_at_all(hungry: Path, tmp_path: Path) -> None:

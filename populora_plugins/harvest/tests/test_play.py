@@ -11,6 +11,8 @@ from conftest import contents
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
+from populora_core.compute.arena import Arena
+from populora_core.config.load import apply_overrides
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.verdicts import AttemptVerdict
@@ -18,6 +20,7 @@ from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.support.errors import RunDirectoryError
+from populora_plugins.harvest import play_table
 from populora_plugins.harvest.play_table import Asked, PlayTable
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
@@ -46,6 +49,19 @@ def test_the_verifier_decides_about_what_a_person_types(table: PlayTable, kind: 
     assert table.judge(problem, WRONG[kind]) is not AttemptVerdict.CORRECT
     with pytest.raises(FormatError):
         table.judge(problem, "import os" if kind == "code_f" else "f(1")
+
+
+def test_members_play_on_the_base_as_their_run_had_it(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.open(finished)
+    half = apply_overrides(run.config, ["base.dtype=bfloat16"])
+    arenas: list[Arena] = []
+    monkeypatch.setattr(play_table, "Arena", lambda *a, **k: arenas.append(Arena(*a, **k)) or arenas[-1])
+    with open_sandbox(run.config.sandbox.backend, Limits(), workers=1) as sandbox:
+        PlayTable(replace(run, config=half), sandbox, None, None, seed=0)
+    (arena,) = arenas
+    assert arena.worker.spec.base.dtype == "bfloat16"
 
 
 KEYS = Problem("p", "code_i", "def f(d):\n return list(d)", ("({'b': 1, 'a': 2},)",), ("['b', 'a']",), "")

@@ -12,7 +12,7 @@ from served_fleet import KEY, served, tiny_fleet
 
 from populora_core.sampler.requests import Completion, Request
 from populora_plugins.serving.fleet import Fleet
-from populora_plugins.serving.reply import reply_of
+from populora_plugins.serving.reply import Stops, reply_of
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -53,7 +53,7 @@ def direct(fleet: Fleet, member: str | None, seed: int, prompt: str = PROMPT, **
 
 
 def text_of(fleet: Fleet, completion: Completion) -> str:
-    return reply_of(fleet.vocabulary, completion, ()).text
+    return reply_of(fleet.vocabulary, completion, Stops()).text
 
 
 def counted(address: str, name: str) -> dict[str, int]:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asked_endpoint
 import numpy as np
 import pytest
 from asked_endpoint import PROMPT, PROPOSE, counted, direct, text_of
 from conftest import PATIENCE, wait_for
-from served_fleet import MEMBERS
+from served_fleet import KEY, MEMBERS, served
 
-from populora_core.problems.dialects import dialect
+from populora_core.problems.dialects import Dialect, dialect
 from populora_core.sampler.requests import Request
 from populora_core.support import ids
 from populora_core.support.finish import FinishReason
 from populora_plugins.serving.fleet import Fleet, majority
-from populora_plugins.serving.reply import MemberReply, reply_of, settled
+from populora_plugins.serving.reply import MemberReply, Stops, reply_of, settled
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -90,7 +91,8 @@ def test_a_chat_of_one_message_is_put_as_members_learnt_to_be_asked(client: Open
 
 def test_vote_gives_the_answer_that_most_solvers_give(client: OpenAI, fleet: Fleet) -> None:
     said = client.completions.create(model="vote", prompt=PROMPT, seed=4, max_tokens=24)
-    replies = [reply_of(fleet.vocabulary, direct(fleet, member, seed=4), ()) for member in fleet.solvers]
+    drawn = [direct(fleet, member, seed=4) for member in fleet.solvers]
+    replies = [reply_of(fleet.vocabulary, each, Stops()) for each in drawn]
     assert said.choices[0].text == replies[majority(fleet.dialect, replies)].text
     assert said.usage is not None
     assert said.usage.completion_tokens == sum(reply.drawn for reply in replies)
@@ -168,6 +170,38 @@ def test_a_chat_streams_and_so_does_a_vote(client: OpenAI) -> None:
         parts = client.chat.completions.create(**asked, stream=True)
         said = "".join(part.choices[0].delta.content or "" for part in parts)
         assert said == client.chat.completions.create(**asked).choices[0].message.content
+
+
+class Ending:
+    """A dialect whose completions end after this text."""
+
+    def __init__(self, spoken: Dialect, stop: str) -> None:
+        self._spoken, self.stop = spoken, (stop,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spoken, name)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_ends_where_members_learnt_to_end_and_keeps_the_text_that_says_so(
+    openai: ModuleType, fleet: Fleet, stream: bool
+) -> None:
+    text = text_of(fleet, direct(fleet, MEMBERS[0], seed=8, max_tokens=40))
+    stop = text[9:12]
+    before = text.partition(stop)[0]
+    with served(replace(fleet, dialect=Ending(fleet.dialect, stop))) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
+
+        def said(**given: object) -> tuple[str, str | None]:
+            asked = {"model": MEMBERS[0], "messages": [{"role": "user", "content": PROMPT}], "seed": 8}
+            got = client.chat.completions.create(**asked, max_tokens=40, stream=stream, **given)
+            if not stream:
+                return got.choices[0].message.content, got.choices[0].finish_reason
+            parts = [part.choices[0] for part in got]
+            return "".join(part.delta.content or "" for part in parts), parts[-1].finish_reason
+
+        assert said() == (before + stop, "stop")
+        assert said(stop=[stop]) == (before, "stop"), "the client's own is left out, as everywhere"
 
 
 def test_usage_counts_the_tokens_up_to_the_one_that_completes_a_stop_text(
