@@ -353,6 +353,8 @@ def test_peers_are_asked_what_another_solved(tmp_path: Path) -> None:
     assert all(row["solved_by_another"] and not row["solved_by_itself"] for row in rows)
 
 
-def test_a_single_student_has_no_peers() -> None:
+@pytest.mark.parametrize(("students", "islands"), [(1, 1), (2, 2)])
+def test_a_student_alone_has_no_peers(students: int, islands: int) -> None:
+    population = {"teachers": 2, "students": students, "islands": islands}
     with pytest.raises(ConfigError, match="2 or more"):
-        small_config(population={"teachers": 2, "students": 1}, anchors={"share": 0.2, "source": "peers"})
+        small_config(population=population, anchors={"share": 0.2, "source": "peers"})

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import contents, small_config
+from tiny_base import random_rows
 
 from populora_core import open_run
 from populora_core.compute.breeding import Average
 from populora_core.lifecycle.loop import fork, rerun, train
-from populora_core.model.adapter_files import read_state
+from populora_core.model.adapter_files import read_state, write_moments, write_peft
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.state import MemberState
 from populora_core.population.variation.lowrank import Factors
@@ -148,6 +149,25 @@ def test_of_share_one_all_members_of_a_role_are_one(finished: Path, tmp_path: Pa
         for other in others:
             assert torch.equal(first.weights, other.weights)
             assert torch.equal(first.exp_avg_sq, other.exp_avg_sq)
+
+
+def test_who_never_made_a_step_takes_the_mean_moments_along(averaged: Path, tmp_path: Path) -> None:
+    """Moments are kept from the first step on, so a member that has some has made one."""
+    from populora_core.compute.work import Worker
+
+    with Session(Run.open(averaged)) as session:
+        worker = Worker(session.model_spec, 1)
+    row = random_rows(worker.layout, "a")["a"]
+    before = {"a": MemberState(row, 0.5 * row, row.square(), 5), "b": MemberState.newborn(row)}
+    for member, state in before.items():
+        write_peft(tmp_path / member, worker.layout, state.weights, "base")
+        write_moments(tmp_path / member, worker.layout, state)
+    job = Average({member: tmp_path / member for member in before}, [list(before)], 1.0, seed=0)
+    job.run(worker, tmp_path / "out", lambda *_: None)
+    after = {member: read_state(tmp_path / "out" / member) for member in before}
+    assert [state.steps for state in after.values()] == [5, 2]
+    assert torch.equal(after["a"].exp_avg_sq, after["b"].exp_avg_sq)
+    assert after["b"].exp_avg_sq.any()
 
 
 def test_a_configuration_that_does_not_average_keeps_the_keys_that_it_had() -> None:

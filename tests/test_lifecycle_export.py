@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from test_cli import ERROR, populora
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.export import CARD, export_member, known_as, take
 from populora_core.lifecycle.loop import train
 from populora_core.lifecycle.naming import BEST
@@ -34,6 +35,7 @@ from populora_core.support.errors import (
     AdapterError,
     ArtifactError,
     BaseModelError,
+    ConfigError,
     PopuloraError,
     RunDirectoryError,
 )
@@ -169,6 +171,15 @@ def test_a_merged_checkpoint_has_the_precision_of_its_run(run: Run, tmp_path: Pa
     rounded, exact = (load_file(tmp_path / name / "model.safetensors") for name in ("bf16", "fp32"))
     assert all(torch.equal(rounded[name], exact[name].to(torch.bfloat16)) for name in exact)
     assert "Merging rounded each weight" in (tmp_path / "bf16" / CARD).read_text()
+
+
+def test_a_member_that_learnt_over_a_rounded_base_says_so_and_is_not_merged(run: Run, tmp_path: Path) -> None:
+    rounded = replace(run, config=apply_overrides(run.config, ["base.bits=4"]))
+    with pytest.raises(ConfigError, match="learnt over a base in 4 bits"):
+        export_member(rounded, oldest(run), tmp_path / "merged", merge=True)
+    assert not (tmp_path / "merged").exists()
+    folder = export_member(rounded, oldest(run), tmp_path / "adapter").folder
+    assert "rounded to 4 bits" in (folder / CARD).read_text()
 
 
 def test_a_member_leaves_as_it_was_in_an_earlier_generation(run: Run, tmp_path: Path) -> None:

@@ -129,6 +129,18 @@ def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
 
 
 @pytest.mark.thorough
+def test_a_run_goes_on_from_a_kept_generation_that_was_made_again(copy_of: Callable[[], Path]) -> None:
+    """What was pruned of later generations belongs to a history that is set aside."""
+    run = Run.open(copy_of())
+    pruning.prune(run, keep=1, every=2)
+    assert startable(run, 0) and not startable(run, 1)
+    with Session(run) as session:
+        rerun(session, 0, "found", seed=3, truncate=True)
+        train(session, 2)
+    assert run.generations() == [0, 1, 2]
+
+
+@pytest.mark.thorough
 def test_inspect_says_what_can_still_be_redone(lean: Run) -> None:
     assert f"can still be redone: {GENERATIONS}\n" in populora("inspect", lean.directory).stdout
     assert "pruned" in populora("inspect", lean.directory, "--generation", 1).stdout

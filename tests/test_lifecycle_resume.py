@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Cal
         rerun(session, 1, "solve", seed=99, truncate=True)
     assert not (directory / "generations" / "0002").exists()
     assert list((directory / "superseded").glob("*/generations/0002"))
+    assert not list((directory / "members").glob("*/g0002")), "and what their members were"
     redrawn = contents(directory)["0001/solve/attempts.parquet"]
     assert redrawn != before["0001/solve/attempts.parquet"]
     resume(directory)
@@ -206,6 +208,47 @@ def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
     with Session(forked) as session:
         assert not any(result.reused for result in rerun(session, 1, "solve", seed=1))
         assert all(result.reused for result in run_generation(session, 1)), "now it follows"
+
+
+@pytest.mark.thorough
+def test_a_redraw_in_a_fork_that_died_before_its_commit_is_made_when_the_fork_goes_on(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Run.open(finished)
+    forked = fork(source, 2, tmp_path / "fork", source.config)
+
+    def die(writer: StageWriter, manifest: Manifest) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch, Session(forked) as session, pytest.raises(Died):
+        patch.setattr(StageWriter, "commit", die)
+        rerun(session, 1, "solve", seed=99, truncate=True)
+    assert forked.generations() == [0, 1]
+    with Session(forked) as session:
+        train(session, 1)
+    attempts = "0001/solve/attempts.parquet"
+    assert contents(forked.directory)[attempts] != contents(finished)[attempts]
+
+
+def test_a_fork_of_a_damaged_generation_is_refused(copy_of: Callable[[], Path], tmp_path: Path) -> None:
+    """It would be made again by the fork's settings, although it is the past of both."""
+    source = Run.open(copy_of())
+    (stage_dir(source.directory, 1, "solve") / "attempts.parquet").unlink()
+    with pytest.raises(RunDirectoryError, match="no complete generation 2") as caught:
+        fork(source, 2, tmp_path / "fork", source.config)
+    assert caught.value.got == "a damaged solve of generation 1"
+
+
+def test_folders_that_somebody_put_beside_a_runs_own_are_passed_over(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    run = Run.open(copy_of())
+    member = next((run.directory / "members").glob("*/g0001"))
+    for folder in (run.directory / "generations" / "0002", member):
+        shutil.copytree(folder, folder.with_name(f"{folder.name}.bak"))
+    assert run.generations() == [0, 1, 2, 3]
+    forked = fork(run, 1, tmp_path / "fork", run.config)
+    assert forked.generations() == [0, 1]
 
 
 def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from populora_core.config.sections import RatingSection
 from populora_core.population.rating import (
@@ -112,6 +113,15 @@ def test_a_draw_draws_ratings_together() -> None:
     before = {"t": Rating(30.0, 4.0), "s": Rating(20.0, 4.0)}
     after = rate([Match("t", "s", Outcome.DRAW)], before, RULES)
     assert 20.0 < after["s"].mu < after["t"].mu < 30.0
+
+
+def test_a_draw_makes_both_surer_however_rare_draws_are() -> None:
+    """Where they are rarer still, trueskill has no digits left: at 0 a draw would make both less sure."""
+    with pytest.raises(ValidationError, match="draw_probability"):
+        RatingSection(draw_probability=0.0)
+    rare = RatingSection(draw_probability=0.001)
+    after = rate([Match("t", "s", Outcome.DRAW)], {"t": FRESH, "s": FRESH}, rare)
+    assert max(after["t"].sigma, after["s"].sigma) < FRESH.sigma
 
 
 @given(ratings, ratings)

@@ -108,7 +108,7 @@ def run(
         float | None,
         typer.Option(
             min=0.0,
-            help="what the run may take: measured in some ten seconds before it starts, and refused if it takes more",
+            help="most hours the run may take: estimated in some ten seconds first, and refused if it needs more",
         ),
     ] = None,
     prefect: Prefect = None,

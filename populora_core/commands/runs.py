@@ -121,7 +121,7 @@ def query(
 ) -> None:
     """Ask runs in SQL (DuckDB). Rows are printed as they come; the column `run` says of which run they are.
 
-    The SQL reads the named runs and nothing else. docs/analytics.md has queries to start from.
+    SQL reads only the named runs, unless trusted. docs/analytics.md has queries to start from.
     """
     from populora_core.commands.answers import format_of, print_answer, save_answer
     from populora_core.runs.run import open_runs
@@ -141,9 +141,9 @@ def query(
 @runs_app.command(rich_help_panel=RUNS)
 def prune(
     directory: RunDir,
-    keep: Annotated[int, typer.Option(min=1, help="of the newest generations every stage can be redone")] = 3,
+    keep: Annotated[int, typer.Option(min=1, help="newest generations whose stages can all be redone")] = 3,
     every: Annotated[
-        int, typer.Option(min=0, help="of every so many generations keep what a fork starts from; 0: of none")
+        int, typer.Option(min=0, help="keep what a fork starts from every so many generations; 0: never")
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
 ) -> None:
@@ -171,7 +171,7 @@ def report(
         typer.Option(metavar="FILE", help="default: report.html in the run, of several comparison.html here"),
     ] = None,
 ) -> None:
-    """Write what a run did as one HTML page that opens offline; of several runs a comparison with the first.
+    """Write what a run did as one HTML page that opens offline, or compare several runs with the first.
 
     A run's own report.html is also brought up to date after every generation.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from populora_core.compute.members import export
@@ -117,9 +118,11 @@ class Average:
                 self.share,
                 ids.generator(self.seed, *group),
             )
+            made = [state.steps for state in before.values()]
+            usual = max(round(fmean(made)), min(sum(made), 1))  # of who made none, and gets moments now
             for (member, state), own in zip(before.items(), found, strict=True):
                 moments = layout.row(own.moments.mean), layout.row(own.moments.square)
-                states[member] = MemberState(layout.row(own.factors), *moments, state.steps)
+                states[member] = MemberState(layout.row(own.factors), *moments, state.steps or usual)
                 told[member] = {"distance": own.distance, "energy_kept": own.energy_kept}
         hashes = export(worker, states, folder)
         return {member: own | {"hashes": hashes[member]} for member, own in told.items()}

@@ -100,10 +100,11 @@ class Config(Section):
     @model_validator(mode="after")
     def _peers_there(self) -> Config:
         if self.anchors.share and self.anchors.source == "peers":
-            if self.population.students < 2:
+            students, islands = self.population.students, self.population.islands
+            if students < 2 * islands:
                 raise ValueError(
                     'anchors.source "peers" asks a student what another solved, so population.students must be 2 or '
-                    f"more; it is {self.population.students}. Take replay"
+                    f"more on each island; it is {students} on {islands}. Take replay"
                 )
             if self.match.hall_of_fame:
                 raise ValueError(

@@ -19,7 +19,7 @@ from populora_core.runs.run import Run, bases
 from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_wrong
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
-from populora_core.support.errors import AdapterError, RunDirectoryError
+from populora_core.support.errors import AdapterError, ConfigError, RunDirectoryError
 from populora_core.support.hub import HUB
 from populora_core.support.received import below, read_json
 from populora_core.support.trust import require_trusted
@@ -58,11 +58,19 @@ def export_member(
         RunDirectoryError: no such member, or it was not there in that generation.
         AdapterError: its adapter is missing or not the one that the run recorded.
         BaseModelError: the base to merge into is missing or not the one that the run began with.
-        ConfigError: the base to merge into is a folder that the user has not named.
+        ConfigError: the base to merge into is a folder that the user has not named, or members learnt over one in
+            fewer bits.
         ArtifactError: `to` is not free, or could not be written.
     """
     to = Path(to).expanduser()
     require_free(to)
+    if merge and run.config.base.bits != 16:
+        raise ConfigError(
+            f"members of {run.directory} learnt over a base in {run.config.base.bits} bits; merged into the whole "
+            "base they would be other models",
+            expected="base.bits = 16",
+            fix="export without --merge, and load the adapter over the base in so many bits",
+        )
     snapshot = take(run, member_id, generation)
     base = base_name or known_as(run)
     card = model_card(snapshot, base, to, merge)

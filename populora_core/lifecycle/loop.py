@@ -19,6 +19,7 @@ from populora_core.runs.session import Session
 from populora_core.runs.sharing import sharing
 from populora_core.runs.space import require_space
 from populora_core.runs.trackers import Trackers
+from populora_core.stages.drift import is_whole
 from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
 from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
@@ -117,10 +118,10 @@ def rerun(
             raise _would_not_follow(stage_name, generation, later, "other content in " + ", ".join(changed))
         if seed is not None and session.shared is not None:
             session.shared.redraw(redraws)
+        if seed is not None:  # before anything is moved: a resume after a kill draws with it
+            run.save_redraws(redraws)
         if changed:
             supersede_later(run, generation)
-        if seed is not None:
-            run.save_redraws(redraws)
 
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
@@ -160,9 +161,18 @@ def _publish(
 
 
 def supersede_later(run: Run, generation: int) -> None:
-    """Move the generations after `generation` to superseded/."""
+    """Move the generations after `generation`, and then their members' folders, to superseded/."""
     for number in reversed(later_generations(run, generation)):  # a kill in between leaves a whole prefix
         supersede(run.directory, generation_dir(run.directory, number))
+    for folder in member_folders(run):
+        if int(folder.name[1:]) > generation:
+            supersede(run.directory, folder)
+
+
+def member_folders(run: Run) -> list[Path]:
+    """The folders of members as they were after a generation, by member and generation."""
+    found = (run.directory / "members").glob("*/g[0-9]*")
+    return sorted(folder for folder in found if folder.name[1:].isdigit())
 
 
 def later_generations(run: Run, generation: int) -> list[int]:
@@ -183,11 +193,13 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     refuse_occupied(to)
     for number in range(generation + 1):
         for stage in stages_of(number):
-            if read_manifest(stage_dir(source.directory, number, stage.name)) is None:
+            folder = stage_dir(source.directory, number, stage.name)
+            manifest = read_manifest(folder)
+            if manifest is None or not is_whole(source, folder, manifest):
                 raise RunDirectoryError(
                     f"{source.directory} has no complete generation {generation}",
                     expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
-                    got=f"no {stage.name} of generation {number}",
+                    got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
                     fix=f"fork from one of these, or populora resume {source.directory} first",
                 )
     require_startable(source, generation)
@@ -219,7 +231,7 @@ def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
     run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
     for number in range(generation + 1):
         link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
-    for folder in sorted((source.directory / "members").glob("*/g[0-9]*")):
+    for folder in member_folders(source):
         if int(folder.name[1:]) <= generation:
             link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
     redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from populora_core.config.sections import BUNDLED
+from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run
 from populora_core.runs.warm_start import start_folders
@@ -163,7 +163,7 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
                 base=json.dumps(_loaded(base)), folder=json.dumps(str(folder)), dtype=config.base.dtype
             ),
             command=serve_command(snapshot, _loaded(base), folder, merged),
-            precision=_precision(config.base.dtype, merged),
+            precision=_precision(config.base, merged),
             dialect=config.base.dialect,
             prompt=_prompt(catalogue, until),
             lineage=_lineage(catalogue, snapshot),
@@ -173,7 +173,13 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
         )
 
 
-def _precision(dtype: str, merged: bool) -> str:
+def _precision(base: BaseSection, merged: bool) -> str:
+    dtype = base.dtype
+    if base.bits != 16:
+        return (
+            f"It was trained in {dtype}, over a base whose linear layers were rounded to {base.bits} bits. Over the "
+            "whole base it is another policy, and the scores here are not its own."
+        )
     if merged and dtype != "float32":
         return (
             f"It was trained in {dtype}. Merging rounded each weight to that precision, so its log-probabilities "

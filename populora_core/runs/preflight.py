@@ -131,14 +131,14 @@ def _check_gpus(config: Config, source: str) -> None:
 
 
 def _check_suite(config: Config, source: str) -> None:
-    """The suite of the loop can be read, its problems are there, and it holds some back for validation."""
+    """The suite of the loop can be read, its problems are there, and it holds back those that the loop asks."""
     from populora_core.benchmarks.items import suite_items
     from populora_core.benchmarks.suite import Part, named_suite
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
         suite = named_suite(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
-    if empty:
+    if empty and config.evaluate.every:  # scores alone are of the other half
         raise ConfigError(
             f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",
             expected="validation above 0 in the suite file: the loop never sees the half that is reported",

@@ -136,7 +136,8 @@ class Run:
 
     def generations(self) -> list[int]:
         """The numbers of the generations that have a folder, in order."""
-        return sorted(int(path.name) for path in (self.directory / "generations").glob("[0-9]*"))
+        names = (path.name for path in (self.directory / "generations").glob("[0-9]*"))
+        return sorted(int(name) for name in names if name.isdigit())
 
     @property
     def settled(self) -> int:

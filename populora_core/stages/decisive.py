@@ -19,6 +19,8 @@ HALF_ON_CPU = 3
 CRUXEVAL = ("cruxeval_o", "cruxeval_i")
 SHARD_PLAN = ("shards", "threads")
 AVERAGING = ("average_every", "average_share")
+AVERAGE_RULE = 2
+"""Version of averaging: who made no step has its first with the others' moments."""
 REPORTED = {
     "report_every",
     "report_problems",
@@ -90,6 +92,8 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         chosen["verify"]["held_out"] = suite_digest(kept)
     if "base" in chosen and (config.base.device, config.base.dtype) == ("cpu", "bfloat16"):
         chosen["base"]["half_on_cpu"] = HALF_ON_CPU
+    if AVERAGE in chosen:
+        chosen[AVERAGE]["rule"] = AVERAGE_RULE
     if "evolve" in chosen:  # the share counts by where it ends, which the length of the run decides
         del chosen["evolve"]["last_share"]
         chosen["evolve"]["last_birth"] = last_birth(config.evolve, config.run.generations)

@@ -111,8 +111,8 @@ def commit_shared(run: Run, shared: SharedStore, entry: SharedEntry) -> Manifest
 def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     """The stage as it is committed, if that is whole and follows from its inputs.
 
-    What a fork inherited may have another key, as long as it follows from what lies there now; so may an evaluation
-    from before these were stages.
+    What a fork inherited may have another key, as long as it follows from what lies there now and nobody asked for
+    another seed; so may an evaluation from before these were stages.
     """
     folder = stage_dir(run.directory, plan.generation, plan.stage.name)
     found = read_manifest(folder)
@@ -121,8 +121,10 @@ def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     if plan.stage.own:
         taken = recorded_alike(plan, found, folder)
     else:
-        taken = plan.generation <= run.settled and all(
-            found.inputs.get(name, content) == content for name, content in plan.inputs.items()
+        taken = (
+            plan.generation <= run.settled
+            and (found.seed == plan.seed or f"{plan.generation:04d}/{plan.stage.name}" not in run.redraws())
+            and all(found.inputs.get(name, content) == content for name, content in plan.inputs.items())
         )
     return found if found.key == plan.key or taken else None
 

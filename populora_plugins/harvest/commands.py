@@ -58,7 +58,7 @@ def assemble(
     """Make one model of a run's members: best member, soup, majority vote or route.
 
     What wins is chosen on the validation half of the suite, and reported on the other half beside base and members.
-    Of several runs it is the table alone, for each and for all together.
+    With several runs it only prints the table, for each and for all.
     """
     from populora_core.benchmarks.suite import load_suite, named_suite
     from populora_core.runs.preflight import places
@@ -100,7 +100,7 @@ def problems(
 ) -> None:
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
-    `datasets.load_dataset(OUT)` loads the problems, with "supervised" or "preferences" as a second argument the others.
+    `datasets.load_dataset(OUT)` loads the problems; a second argument, "supervised" or "preferences", loads the others.
     A problem that several runs have is one row. Problems of the bundled suites, and of a run's own, are never in it.
     """
     from populora_core.runs.run import open_runs

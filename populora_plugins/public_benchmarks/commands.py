@@ -39,7 +39,7 @@ def fetch(
 ) -> None:
     """Get the rows of a suite's benchmarks, or of one, and keep them with their checksum.
 
-    What is not there yet after an error, a second call gets.
+    After an error, a second call gets the rest.
     """
     from populora_core.benchmarks.fetched import fetched_file
     from populora_core.terminal.screen import narrated
