@@ -111,7 +111,7 @@ def commit_shared(run: Run, shared: SharedStore, entry: SharedEntry) -> Manifest
 def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     """The stage as it is committed, if that is whole and follows from its inputs.
 
-    What a fork inherited may have another key, as long as it follows from what lies there now and nobody asked for
+    What a fork inherited may have another key, as long as it follows from what lies there now and no one asked for
     another seed; so may an evaluation from before these were stages.
     """
     folder = stage_dir(run.directory, plan.generation, plan.stage.name)

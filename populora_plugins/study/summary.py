@@ -115,7 +115,7 @@ class Origin:
 
     def _compared(self, now: Origin) -> Iterator[tuple[str, str]]:
         """(section, key) of the deciding settings that both know."""
-        for section in self.config.keys() & now.config.keys():
+        for section in [section for section in self.config if section in now.config]:
             old, new = self.config[section], now.config[section]
             deciding = {*deciding_keys(section, old), *deciding_keys(section, new)}
             for key in sorted(deciding & old.keys() & new.keys()):
