@@ -25,6 +25,7 @@ from populora_core.problems.grading import check_proposals
 from populora_core.problems.model import Draft
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.runs.preflight import preflight
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -353,8 +354,17 @@ def test_peers_are_asked_what_another_solved(tmp_path: Path) -> None:
     assert all(row["solved_by_another"] and not row["solved_by_itself"] for row in rows)
 
 
-@pytest.mark.parametrize(("students", "islands"), [(1, 1), (2, 2)])
-def test_a_student_alone_has_no_peers(students: int, islands: int) -> None:
-    population = {"teachers": 2, "students": students, "islands": islands}
+def test_a_single_student_has_no_peers() -> None:
     with pytest.raises(ConfigError, match="2 or more"):
-        small_config(population=population, anchors={"share": 0.2, "source": "peers"})
+        small_config(population={"teachers": 2, "students": 1}, anchors={"share": 0.2, "source": "peers"})
+
+
+def test_no_run_begins_with_a_student_alone_on_its_island_and_peers_to_ask(tmp_path: Path) -> None:
+    """One that began so goes on: it is merely never asked anything again."""
+    population = {"teachers": 2, "students": 2, "islands": 2}
+    config = small_config(population=population, anchors={"share": 0.2, "source": "peers"})
+    with pytest.raises(ConfigError, match="4 or more on 2 islands"):
+        preflight(config, "run.toml")
+    run = start(tmp_path / "run", config)
+    with Session(Run.open(run.directory)):
+        pass

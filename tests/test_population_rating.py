@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from conftest import small_config
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from populora_core.config.sections import RatingSection
 from populora_core.population.rating import (
@@ -20,6 +20,8 @@ from populora_core.population.rating import (
     rate,
     win_probabilities,
 )
+from populora_core.runs.preflight import LEAST_DRAWS, preflight
+from populora_core.support.errors import ConfigError
 
 RULES = RatingSection()
 FRESH = Rating(RULES.mu, RULES.sigma)
@@ -116,10 +118,10 @@ def test_a_draw_draws_ratings_together() -> None:
 
 
 def test_a_draw_makes_both_surer_however_rare_draws_are() -> None:
-    """Where they are rarer still, trueskill has no digits left: at 0 a draw would make both less sure."""
-    with pytest.raises(ValidationError, match="draw_probability"):
-        RatingSection(draw_probability=0.0)
-    rare = RatingSection(draw_probability=0.001)
+    """Where they are rarer still, trueskill has no digits left: at 0 a draw makes both less sure."""
+    with pytest.raises(ConfigError, match="loses its digits"):
+        preflight(small_config(rating={"draw_probability": 0.0}), "run.toml")
+    rare = RatingSection(draw_probability=LEAST_DRAWS)
     after = rate([Match("t", "s", Outcome.DRAW)], {"t": FRESH, "s": FRESH}, rare)
     assert max(after["t"].sigma, after["s"].sigma) < FRESH.sigma
 

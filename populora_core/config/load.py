@@ -100,11 +100,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _peers_there(self) -> Config:
         if self.anchors.share and self.anchors.source == "peers":
-            students, islands = self.population.students, self.population.islands
-            if students < 2 * islands:
+            if self.population.students < 2:
                 raise ValueError(
                     'anchors.source "peers" asks a student what another solved, so population.students must be 2 or '
-                    f"more on each island; it is {students} on {islands}. Take replay"
+                    f"more; it is {self.population.students}. Take replay"
                 )
             if self.match.hall_of_fame:
                 raise ValueError(

@@ -138,7 +138,7 @@ class RatingSection(Section):
         25.0 / 300.0,
         description="what each match adds to the sigmas of its players, as a variance: sqrt(sigma² + tau²)",
     )
-    draw_probability: Annotated[float, Field(ge=1e-3, lt=1.0)] = Field(  # near 0 trueskill loses its digits
+    draw_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.1, description="how often equals draw"
     )
     draw_band: Share = Field(0.02, description="a solve rate this near to the predicted one is a draw")

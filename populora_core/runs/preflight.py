@@ -23,6 +23,9 @@ from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.registry import Registry, is_place, settings_of
 from populora_core.support.trust import remember
 
+LEAST_DRAWS = 1e-3
+"""Share of draws between equals below which TrueSkill's arithmetic loses its digits."""
+
 
 def load_runnable(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a configuration file, with `section.key=value` overrides, and refuse what cannot run here.
@@ -43,6 +46,7 @@ def preflight(config: Config, source: str) -> None:
             with `source`, where the configuration is from.
     """
     remember([*places(config), *sources(config)])
+    _check_beginning(config, source)
     check_names(config, source)
     check_folders(config, source)
     check_packages(config, source)
@@ -127,6 +131,26 @@ def _check_gpus(config: Config, source: str) -> None:
             expected="compute.shard_gpus above 0",
             got="compute.shard_gpus = 0",
             fix="set it to 1, or to 0.5 for two shards on one GPU",
+        )
+
+
+def _check_beginning(config: Config, source: str) -> None:
+    """Refuse what no run may begin with; older runs that began with it are read, and go on."""
+    students, islands = config.population.students, config.population.islands
+    if config.anchors.share and config.anchors.source == "peers" and students < 2 * islands:
+        raise ConfigError(
+            f'{source}: anchors.source "peers" asks a student what another on its island solved',
+            expected=f"population.students = {2 * islands} or more on {islands} islands",
+            got=f"population.students = {students}",
+            fix='add students, or set anchors.source = "replay"',
+        )
+    if config.rating.draw_probability < LEAST_DRAWS:
+        raise ConfigError(
+            f"{source}: rating.draw_probability is so small that TrueSkill's arithmetic loses its digits: a draw "
+            "would make both players less sure",
+            expected=f"{LEAST_DRAWS} or more",
+            got=str(config.rating.draw_probability),
+            fix=f"set rating.draw_probability = {LEAST_DRAWS}",
         )
 
 

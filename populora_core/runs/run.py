@@ -167,6 +167,10 @@ class Run:
         path = self.directory / REDRAWS
         return validated(REDRAWN, read_plain(path), path) if path.is_file() else {}
 
+    def redrawn(self, generation: int, stage: str) -> int | None:
+        """The seed that `rerun --seed` gave a stage; None where it gave none."""
+        return self.redraws().get(f"{generation:04d}/{stage}")
+
     def save_redraws(self, redraws: dict[str, int]) -> None:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
 

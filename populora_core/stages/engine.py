@@ -123,7 +123,7 @@ def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     else:
         taken = (
             plan.generation <= run.settled
-            and (found.seed == plan.seed or f"{plan.generation:04d}/{plan.stage.name}" not in run.redraws())
+            and (found.seed == plan.seed or run.redrawn(plan.generation, plan.stage.name) is None)
             and all(found.inputs.get(name, content) == content for name, content in plan.inputs.items())
         )
     return found if found.key == plan.key or taken else None

@@ -176,7 +176,7 @@ def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = Non
     """The stage's seed: its own, or drawn from the run's, or from the one that `rerun --seed` gave it."""
     if stage.own:
         return stage.own_seed
-    redrawn = run.redraws().get(f"{generation:04d}/{stage.name}") if redraw is None else redraw
+    redrawn = run.redrawn(generation, stage.name) if redraw is None else redraw
     return ids.draw_seed(run.config.run.seed if redrawn is None else redrawn, generation, stage.name)
 
 

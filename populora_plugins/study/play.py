@@ -152,8 +152,9 @@ def _open(assignment: Assignment) -> Run:
     config = apply_overrides(run.config, [f"run.generations={assignment.generations}"])
     record = replace(assignment.origin, config=config.as_json(), base_digest=run.record["base_digest"])
     reason = record.stale(assignment.origin)
-    if reason is None and run.generations()[-1:] > [assignment.generations]:
-        reason = f"it has played {run.generations()[-1]} generations of {assignment.generations}"
+    played = max(run.generations(), default=0)
+    if reason is None and played > assignment.generations:
+        reason = f"it has played {played} generations of {assignment.generations}"
     if reason is not None:
         raise RunDirectoryError(
             f"{directory} holds a run that this study would make otherwise: {reason}",

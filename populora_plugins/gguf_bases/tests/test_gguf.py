@@ -148,13 +148,18 @@ def named(monkeypatch: pytest.MonkeyPatch, size: int) -> str:
     return "small"
 
 
+def joined_file(cache: Path) -> Path:
+    """The GGUF file of that base, as a process that was killed after its download leaves it."""
+    (cache / "gguf").mkdir(parents=True)
+    llama(cache / "gguf" / "small.gguf", None)
+    return cache / "gguf" / "small.gguf"
+
+
 def test_a_named_base_is_made_of_the_file_that_is_there(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """No one else is asked, and what is not needed any more goes."""
-    (cache / "gguf").mkdir(parents=True)
-    file = cache / "gguf" / "small.gguf"
-    llama(file, None)
+    file = joined_file(cache)
     path = f"gguf:small@{file_sha256(file)}"
     assert named_base(named(monkeypatch, 9)) == path and not file.exists()
     assert "hub" not in capfd.readouterr().err and BaseSection(path=path).folder().is_dir()
@@ -164,9 +169,7 @@ def test_one_process_at_a_time_makes_a_named_base(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The second waits, and finds what the first has made although the file that it was made of has gone."""
-    (cache / "gguf").mkdir(parents=True)
-    file = cache / "gguf" / "small.gguf"
-    llama(file, None)
+    file = joined_file(cache)
     name = named(monkeypatch, 9)
     monkeypatch.setitem(NAMED, name, replace(NAMED[name], sha256=file_sha256(file)))
     with ThreadPoolExecutor(1) as second:
