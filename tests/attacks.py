@@ -146,7 +146,9 @@ while True:
         TIMEOUT,
     ),
     body("one huge allocation", "return len(bytearray(10 ** 12))", OOM),
-    body("many small allocations", "while True:\n    keep.append(bytes(100))", OOM),
+    body(
+        "many small allocations", "while True:\n    keep.append(bytes(400))", OOM
+    ),  # of pymalloc, in little time
     body(
         "many allocations of all sizes",
         "global keep\nfor n in itertools.count():\n    keep = (keep, 'a' * (n % 500))",
