@@ -10,7 +10,8 @@ from conftest import contents, small_config
 from tiny_base import random_rows
 
 from populora_core import open_run
-from populora_core.compute.breeding import Average
+from populora_core.compute.breeding import Average, Breed, Child
+from populora_core.compute.work import Worker
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.model.adapter_files import read_state, write_moments, write_peft
 from populora_core.model.layout import AdapterLayout
@@ -151,23 +152,40 @@ def test_of_share_one_all_members_of_a_role_are_one(finished: Path, tmp_path: Pa
             assert torch.equal(first.exp_avg_sq, other.exp_avg_sq)
 
 
-def test_who_never_made_a_step_takes_the_mean_moments_along(averaged: Path, tmp_path: Path) -> None:
-    """Moments are kept from the first step on, so a member that has some has made one."""
-    from populora_core.compute.work import Worker
-
+@pytest.fixture
+def worker(averaged: Path) -> Worker:
     with Session(Run.open(averaged)) as session:
-        worker = Worker(session.model_spec, 1)
+        return Worker(session.model_spec, 1)
+
+
+def one_of_steps_and_one_of_none(worker: Worker, steps: int, to: Path) -> dict[str, Path]:
+    """The folders of two members of equal weights: `a` made some steps, `b` none."""
     row = random_rows(worker.layout, "a")["a"]
-    before = {"a": MemberState(row, 0.5 * row, row.square(), 5), "b": MemberState.newborn(row)}
-    for member, state in before.items():
-        write_peft(tmp_path / member, worker.layout, state.weights, "base")
-        write_moments(tmp_path / member, worker.layout, state)
-    job = Average({member: tmp_path / member for member in before}, [list(before)], 1.0, seed=0)
-    job.run(worker, tmp_path / "out", lambda *_: None)
+    states = {"a": MemberState(row, 0.5 * row, row.square(), steps), "b": MemberState.newborn(row)}
+    for member, state in states.items():
+        write_peft(to / member, worker.layout, state.weights, "base")
+        write_moments(to / member, worker.layout, state)
+    return {member: to / member for member in states}
+
+
+def test_who_never_made_a_step_takes_the_mean_moments_along(worker: Worker, tmp_path: Path) -> None:
+    """Moments are kept from the first step on, so a member that has some has made one."""
+    before = one_of_steps_and_one_of_none(worker, 5, tmp_path)
+    Average(before, [list(before)], 1.0, seed=0).run(worker, tmp_path / "out", lambda *_: None)
     after = {member: read_state(tmp_path / "out" / member) for member in before}
     assert [state.steps for state in after.values()] == [5, 2]
     assert torch.equal(after["a"].exp_avg_sq, after["b"].exp_avg_sq)
     assert after["b"].exp_avg_sq.any()
+
+
+def test_a_child_of_parents_of_one_step_and_of_none_keeps_their_moments(
+    worker: Worker, tmp_path: Path
+) -> None:
+    parents = one_of_steps_and_one_of_none(worker, 1, tmp_path)
+    child = Child("c", list(parents), "svd_mix", {}, seed=0)
+    Breed(parents, [child]).run(worker, tmp_path / "out", lambda *_: None)
+    heir = read_state(tmp_path / "out" / "c")
+    assert heir.steps == 1 and heir.exp_avg_sq.any()
 
 
 def test_a_configuration_that_does_not_average_keeps_the_keys_that_it_had() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -118,8 +118,7 @@ class Average:
                 self.share,
                 ids.generator(self.seed, *group),
             )
-            made = [state.steps for state in before.values()]
-            usual = max(round(fmean(made)), min(sum(made), 1))  # of who made none, and gets moments now
+            usual = mean_steps(before.values())  # of who made none, and gets moments now
             for (member, state), own in zip(before.items(), found, strict=True):
                 moments = layout.row(own.moments.mean), layout.row(own.moments.square)
                 states[member] = MemberState(layout.row(own.factors), *moments, state.steps or usual)
@@ -138,8 +137,13 @@ def heir(layout: AdapterLayout, weights: Tensor, parents: Sequence[MemberState])
         [layout.views(parent.weights) for parent in parents],
         [_moments(layout, parent) for parent in parents],
     )
-    steps = round(sum(parent.steps for parent in parents) / len(parents))
-    return MemberState(weights, layout.row(moments.mean), layout.row(moments.square), steps)
+    return MemberState(weights, layout.row(moments.mean), layout.row(moments.square), mean_steps(parents))
+
+
+def mean_steps(members: Iterable[MemberState]) -> int:
+    """Steps of one that has the moments of all of these: none only if none of them made any."""
+    made = [member.steps for member in members]
+    return max(round(fmean(made)), min(sum(made), 1))
 
 
 def _moments(layout: AdapterLayout, state: MemberState) -> Moments:
