@@ -103,6 +103,25 @@ def test_a_process_out_of_sight_is_judged_by_its_last_beat() -> None:
     assert replace(neighbour, time=_now(SILENT_SECONDS + 1)).life is Life.DEAD
 
 
+HIDDEN = """
+import os, sys
+from populora_core.support.processes import Owner
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+print(Owner.parse(sys.argv[1]).is_gone())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc that hides processes")
+def test_a_process_that_proc_hides_from_other_users_is_not_taken_for_gone() -> None:
+    """Else one user's start removed another's containers."""
+    mounted = 'mount -t proc -o hidepid=2 proc /proc && exec "$0" "$@"'
+    asked = [sys.executable, "-c", HIDDEN, str(Owner.this_process())]
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted, *asked], capture_output=True, text=True)
+    if "mount:" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_a_file_that_is_no_heartbeat_is_none(tmp_path: Path) -> None:
     assert Beat.read(tmp_path) is None
     for text in ("", "{}", "[]", '{"children": 3}', '{"children": []}'):

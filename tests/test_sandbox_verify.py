@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from populora_core.sandbox import pool as pools
 from populora_core.sandbox import verify as verifying
-from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.backends import BACKENDS, open_sandbox
+from populora_core.sandbox.connection import Connection
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
 from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.processes import GONE, descendants, started
 
 pytestmark = pytest.mark.sandbox
 
@@ -151,6 +158,70 @@ def test_a_batch_beyond_its_time_is_given_up_and_the_next_one_runs(
     assert "all of them may together" in results[0].error
     assert sandbox.outage is None
     assert sandbox.run([Job("next", SQUARE, ("(3,)",))]) == [JobResult("next", Status.OK, ("9",))]
+
+
+class Broken:
+    """A backend that starts no worker any more once it is down."""
+
+    patience_seconds = 0.3
+
+    def __init__(self, name: str) -> None:
+        self._backend, self.down = BACKENDS[name](), False
+        self.name, self.contents = name, self._backend.contents
+
+    def connect(self, limits: Limits, hash_seed: int) -> Connection:
+        if self.down:
+            raise SandboxUnavailable("it is down")
+        return self._backend.connect(limits, hash_seed)
+
+
+def test_a_sandbox_that_stays_down_for_longer_than_the_batch_may_take_is_no_verdict(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sandbox.name == "docker":
+        pytest.skip("a container has no process of ours to kill; test_sandbox_docker.py ends its daemon")
+    backend = Broken(sandbox.name)
+    with SandboxPool(backend, LIMITS, 2, 0) as pool:
+        backend.down = True
+        below = [pid for worker in pool.pids for pid in (worker, *descendants(worker))]
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGKILL)
+        while any(started(pid) != GONE for pid in below):
+            time.sleep(0.01)
+        monkeypatch.setattr(pools, "batch_seconds", lambda limits, jobs: 0.1)
+        results = pool.run([Job(str(n), SQUARE, ("(1,)",)) for n in range(3)])
+        assert {result.status for result in results} == {Status.INFRASTRUCTURE}
+        assert pool.outage is not None
+        assert pool.run([]) == [] and pool.outage is None, "an outage is that of the last batch"
+
+
+def test_the_time_in_which_the_host_process_was_stopped_is_no_programs(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = 0.0
+
+    class Poll:
+        """The first time it waits, an hour passes in which nothing was done."""
+
+        def __init__(self) -> None:
+            self._poll = select.poll()
+            self.register = self._poll.register
+
+        def poll(self, milliseconds: float) -> None:
+            nonlocal stopped
+            self._poll.poll(milliseconds)
+            stopped = 3600.0
+
+    monkeypatch.setattr(pools, "select", SimpleNamespace(poll=Poll))
+    monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + stopped))
+    results = sandbox.run([Job(str(n), SQUARE, ("(3,)",)) for n in range(40)])
+    assert {result.status for result in results} == {Status.OK}
+
+
+def test_a_time_limit_beyond_what_the_kernel_polls_for_is_no_error(sandbox: SandboxPool) -> None:
+    with SandboxPool(BACKENDS[sandbox.name](), replace(LIMITS, wall_seconds=86400.0), 2, 0) as pool:
+        (result,) = pool.run([Job("0", SQUARE, ("(3,)",))])
+    assert result.status is Status.OK
 
 
 def test_a_batch_has_time_for_every_program_to_reach_its_limits() -> None:

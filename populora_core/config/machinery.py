@@ -18,7 +18,9 @@ class SandboxSection(Section):
     )
     workers: Annotated[Count, Field(le=1024)] = Field(2, description="sandbox processes at a time")
     cpu_seconds: ProgramSeconds = Field(2.0, description="CPU time of one program")
-    wall_seconds: ProgramSeconds = Field(8.0, description="wall time of one program")
+    wall_seconds: ProgramSeconds = Field(
+        8.0, description="wall time of one program; one that computes has up to eleven times as much"
+    )
     memory_mib: Annotated[Count, Field(ge=32)] = Field(256, description="memory of one program")
     output_kib: Count = Field(16, description="largest output of one program")
 

@@ -24,7 +24,7 @@ class Buffer:
         self._references: dict[str, list[Problem]] = {}
         self._known: set[tuple[str, str]] = set()
         self._seen: set[Ngram] = set()
-        # Programs whose n-grams are not in _seen yet: who only samples references pays for none.
+        # Programs whose n-grams are not in _seen yet: sampling references alone costs none of it.
         self._unseen: list[str] = []
 
     def add(self, problem: Problem, key: str = "") -> bool:

@@ -36,7 +36,7 @@ INPUTS = 20
 """Inputs that a problem's program is tried on, up to `BORROWED` of them of other problems."""
 BORROWED = 8
 RETURNS = 3
-"""Returns of a function that who stops early may go to: the last ones."""
+"""The number of a function's last returns that a guesser who stops early may go to."""
 MOST_CHARS = 2_000
 """Longest text of a drawn value: lists in lists would grow without end."""
 LARGEST, LONGEST, LETTERS = 10, 6, "abcdefgh"

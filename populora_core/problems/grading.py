@@ -187,7 +187,7 @@ def _refuse_result(
 def _read_attempt(
     dialect: Dialect, problem: Problem, attempt: Completed, cut_answers: CutAnswers
 ) -> AttemptJudgement:
-    """The answer, with a verdict that stands only where there is none."""
+    """The answer; where there is none, the verdict says why."""
     endings: tuple[str, ...] = ("",)
     if attempt["finish_reason"] != FinishReason.STOP:
         # The stop text alone may be missing, as </answer> behind a closed block.

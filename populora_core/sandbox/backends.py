@@ -46,7 +46,7 @@ _USER_NAMESPACE_SETTINGS = {
 
 
 TABLES_FACTOR = 2.3
-"""A program that keeps one page in each 256 MiB takes a table of 4 KiB beside each, and a quarter of one above."""
+"""The worst case: one page in every 256 MiB, each of which needs a 4 KiB table and a quarter of one above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,10 @@ def describe_backends() -> list[BackendReport]:
     return [_try_backend(name) for name in BACKENDS]
 
 
-def fix() -> str:
-    """The one command to run where no sandbox works."""
+def fix(name: str = "auto") -> str:
+    """The one command to run where this sandbox does not work, or none does."""
+    if name in ("docker", "gvisor"):
+        return "see what the daemon says of it: journalctl -u docker"
     for setting, (bad, good) in _USER_NAMESPACE_SETTINGS.items():
         path = Path("/proc/sys", setting)
         if os.geteuid() != 0 and path.exists() and path.read_text().strip() == bad:
@@ -137,7 +139,7 @@ def _open(name: str, limits: Limits, workers: int, hash_seed: int) -> SandboxPoo
     try:
         return SandboxPool(backend, limits, workers, hash_seed)
     except SandboxUnavailable as error:
-        error.fix = error.fix or fix()
+        error.fix = error.fix or fix(name)
         raise
 
 
@@ -145,7 +147,7 @@ def _backend(name: str) -> Backend:
     try:
         return BACKENDS[name]()
     except SandboxUnavailable as error:
-        error.fix = error.fix or fix()
+        error.fix = error.fix or fix(name)
         raise
 
 
@@ -157,7 +159,7 @@ def _try_backend(name: str) -> BackendReport:
     except SandboxUnavailable as error:
         return BackendReport(name, False, _summary(error), error.fix)
     if result.status is not Status.OK:
-        return BackendReport(name, False, f"{result.status}: {result.error}", fix())
+        return BackendReport(name, False, f"{result.status}: {result.error}", fix(name))
     return BackendReport(name, True, "", "", bounds(name))
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-from populora_core.support.processes import started
+from populora_core.support.processes import has_ended, started
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 PREFIX = "populora-"
@@ -109,7 +109,7 @@ def _sweep(places: Sequence[Path]) -> None:
     """Remove the groups of processes that are gone."""
     for folder in (found for place in places for found in place.glob(f"{PREFIX}*-*-*")):
         pid, when = folder.name.removeprefix(PREFIX).split("-")[:2]
-        if pid.isdigit() and started(int(pid)) != when:
+        if pid.isdigit() and has_ended(int(pid), when):
             _refuses_to_go(folder)
 
 

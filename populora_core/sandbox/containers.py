@@ -291,7 +291,7 @@ def sweep(client: docker.DockerClient) -> list[str]:
         owner = Owner.parse(folder.name.removeprefix(FOLDER_PREFIX).rpartition("-")[0])
         if owner is not None and owner.is_gone():
             shutil.rmtree(folder, ignore_errors=True)
-            removed.append(f"removed {folder}")
+            removed += [] if folder.exists() else [f"removed {folder}"]
     return removed
 
 

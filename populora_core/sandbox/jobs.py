@@ -60,7 +60,7 @@ class Limits:
         request_bytes: the program and its inputs on their way in; a larger job is refused as an error.
         literal_chars: the literal of one output.
         modules: modules of the standard library that a program can import beyond those that the static policy
-            allows; more memory for each program, and no wall less.
+            allows; each program then needs more memory, and every wall stays.
 
     Raises:
         ConfigError: a limit that is not positive, or beyond what the kernel can hold a program to.
@@ -79,7 +79,7 @@ class Limits:
             most = MOST_SECONDS if name.endswith("seconds") else MOST_BYTES
             if name != "modules" and not 0 < value <= most:
                 raise ConfigError(
-                    f"the sandbox limit {name} is none",
+                    f"the sandbox limit {name} is out of range",
                     expected=f"a number above 0, at most {most}",
                     got=str(value),
                     fix=f"set {name} to what one program may take",

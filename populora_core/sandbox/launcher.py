@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -88,9 +89,9 @@ def change_root(binds: list[list[str]]) -> None:
     mount(None, b"/", None, MS_REC | MS_PRIVATE)
     sources = [os.open(source, os.O_PATH) for source, _ in binds]  # one may lie where the new root is staged
     mount(b"tmpfs", STAGING, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755")
-    for descriptor, (source, target) in zip(sources, binds, strict=True):
+    for descriptor, (_, target) in zip(sources, binds, strict=True):
         point = Path(os.fsdecode(STAGING) + target)
-        if os.path.isdir(source):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             point.mkdir(parents=True, exist_ok=True)
         else:
             point.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ MAX_STARTS = 3  # however short the patience
 MAX_PAUSE_SECONDS = 5.0
 MID_RUN_REMEDY = "populora doctor says what works here; once the sandbox does, resume or run again"
 OUTER_MARGIN_SECONDS = 5.0
+LONGEST_POLL_SECONDS = 3600.0  # the kernel counts milliseconds in 31 bits
 
 
 def outer_seconds(limits: Limits) -> float:
@@ -87,7 +88,7 @@ class SandboxPool:
         self._closed = False
         atexit.register(self.close)
         try:
-            while not all(slot.worker and slot.worker.ready for slot in self._slots):
+            while not self._complete:
                 self._wait()
                 self._advance(_queues(), {})
         except BaseException:
@@ -107,6 +108,11 @@ class SandboxPool:
     def pids(self) -> list[int]:
         """Process ids of the workers on the host."""
         return [worker.connection.pid for worker in self._workers]
+
+    @property
+    def _complete(self) -> bool:
+        """True if every worker is ready. The time of a batch stands still while one is not: no program can help it."""
+        return all(slot.worker and slot.worker.ready for slot in self._slots)
 
     @property
     def _workers(self) -> list[RunnerProcess]:
@@ -144,14 +150,10 @@ class SandboxPool:
                 results[index] = JobResult(job.job_id, Status.ERROR, error=refusal)
             else:
                 queues[group].append(Ticket(index, job, body))
-        if jobs:
-            self.outage = None
+        self.outage = None
         end = time.monotonic() + batch_seconds(self.limits, len(jobs))
         while len(results) < len(jobs):
-            if time.monotonic() > end:
-                self._give_up(jobs, results)
-                break
-            before = len(results)
+            began, before = time.monotonic(), len(results)
             try:
                 self._advance(queues, results)
             except SandboxUnavailable as outage:
@@ -161,8 +163,11 @@ class SandboxPool:
                     results.setdefault(index, blank)
             if len(results) > before:
                 progress(len(results))
+            elif began > end:
+                self._give_up(jobs, results)
             else:
-                self._wait(end)
+                overslept = self._wait(end)
+                end += overslept if self._complete else time.monotonic() - began
         found = [results[index] for index in range(len(jobs))]
         return (
             [replace(each, outputs=each.outputs[-1:] + each.outputs[:-1]) for each in found]
@@ -248,16 +253,22 @@ class SandboxPool:
                 results[running.index] = JobResult(running.job.job_id, Status.INFRASTRUCTURE, error=reason)
         queue.extendleft(reversed(unanswered))
 
-    def _wait(self, end: float = float("inf")) -> None:
-        """Wait until a worker can send or receive, the first deadline, the next start, or the end."""
+    def _wait(self, end: float = float("inf")) -> float:
+        """Wait until a worker can send or receive, the first deadline, the next start, or the end.
+
+        Returns:
+            Seconds that it took too long, in which this process was stopped: no program can help those either.
+        """
         poll = select.poll()
         wake = end
         for slot in self._slots:
             if slot.worker:
                 slot.worker.register(poll)
             wake = min(wake, slot.worker.deadline if slot.worker else slot.retry_at)
-        left = max(0.0, wake - time.monotonic())
-        poll.poll(None if left == float("inf") else left * 1000 + 1)
+        began = time.monotonic()
+        left = min(max(0.0, wake - began), LONGEST_POLL_SECONDS)
+        poll.poll(left * 1000 + 1)
+        return max(0.0, time.monotonic() - began - left)
 
     def _result(self, job: Job, reply: RunnerReply) -> JobResult:
         """Turn a reply into a result. The payload is the program's word: it is parsed as data or refused."""

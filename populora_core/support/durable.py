@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from populora_core.support.errors import ArtifactError
-from populora_core.support.processes import started
+from populora_core.support.processes import has_ended, started
 
 TEMPORARY_PREFIX = ".tmp-"
 _OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
@@ -139,7 +139,7 @@ def sweep(parent: Path) -> list[Path]:
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         owner = _OWNER.search(path.name)
-        if owner and owner["host"] == socket.gethostname() and started(int(owner["pid"])) != owner["started"]:
+        if owner and owner["host"] == socket.gethostname() and has_ended(int(owner["pid"]), owner["started"]):
             with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
                 if path.lstat().st_uid != os.geteuid():
                     continue

@@ -9,29 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-GONE = "gone"
+GONE, UNSEEN = "gone", "alive"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def started(pid: int) -> str:
     """The process's start time in ticks from boot; `GONE` if it has ended, collected by its parent or not.
 
-    Without /proc every living process gives the same text, so that it counts as the one meant.
+    `UNSEEN` where /proc does not show a living process: there is none, or it hides those of other users.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        state, *fields = stat.rpartition(")")[2].split()
+    with suppress(OSError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return GONE if state in "ZX" else fields[18]
-    except OSError:
-        if Path("/proc/self").exists():
-            return GONE
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return GONE
     except PermissionError:
         pass
-    return "alive"
+    return UNSEEN
+
+
+def has_ended(pid: int, when: str) -> bool:
+    """True if the process that `started` at this time has surely ended."""
+    return started(pid) not in (when, UNSEEN)
 
 
 def descendants(pid: int, depth: int | None = None) -> list[int]:
@@ -87,7 +88,7 @@ class Owner:
         """True if the process has surely ended; False if it cannot be seen from here."""
         if self.boot != _boot():
             return True
-        return self.visible and started(self.pid) != self.started
+        return self.visible and has_ended(self.pid, self.started)
 
 
 def _boot() -> str:

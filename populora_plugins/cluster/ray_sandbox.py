@@ -74,9 +74,9 @@ class ShardedSandbox:
         if self._closed:
             raise SandboxUnavailable("the sandbox is closed", fix="open another with open_sandbox")
         with self._lock:
+            self.outage = None
             if not jobs:
                 return []
-            self.outage = None
             shards = PER_NODE * max(len(self._machines()), 1)
             size = min(max(math.ceil(len(jobs) / shards), JOBS[0]), JOBS[1])
             parts = [jobs[start : start + size] for start in range(0, len(jobs), size)]

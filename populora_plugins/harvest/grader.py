@@ -97,8 +97,7 @@ class Grader:
             SandboxUnavailable: the sandbox failed; the answer is worth nothing, and is not wrong.
         """
         paid = student_reward(self.verdict(problem, answer, ended), GradeSection())
-        if paid is None:
-            raise SandboxUnavailable("the sandbox could not judge an answer", fix="try the rollout again")
+        assert paid is not None, "infrastructure raises"
         return paid
 
     def _verdict(self, problem: Problem, answer: str, ended: bool) -> AttemptVerdict:
@@ -112,6 +111,8 @@ class Grader:
                 lambda jobs: verify_or_raise(self._sandbox, jobs, determinism=False) if jobs else [],
                 [(problem, {"completion": answer, "finish_reason": reason})],
             )
+        if judged.verdict is AttemptVerdict.INFRASTRUCTURE:  # raised, so that it is not remembered
+            raise SandboxUnavailable("the sandbox could not judge an answer", fix="try the rollout again")
         return judged.verdict
 
     @cached_property

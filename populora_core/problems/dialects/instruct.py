@@ -57,7 +57,7 @@ class InstructDialect:
     stop = (ANSWER_CLOSE,)
 
     def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct", inputs: int = 1) -> None:
-        self._templates = TemplateFolder(folder)
+        self._folder, self._templates = folder, TemplateFolder(folder)
         self._several = TemplateFolder(folder / "several")  # asks for several inputs, or shows them
         self.rules = TypeRules(code_f_inputs_min=10, code_f_inputs_max=10, code_f_shown=5, inputs=inputs)
 
@@ -70,7 +70,7 @@ class InstructDialect:
 
     def asking(self, inputs: int) -> InstructDialect:
         """The same, with so many inputs a problem where an answer has a part for each."""
-        return InstructDialect(inputs=inputs)
+        return type(self)(self._folder, inputs)
 
     def propose_prompt(self, problem_type: str, references: Sequence[Problem]) -> str:
         kind = types.problem_type(problem_type)

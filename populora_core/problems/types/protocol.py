@@ -1,4 +1,4 @@
-"""The protocol of a problem type: five methods, and four facts that `rules.OneExample` has defaults for."""
+"""The protocol of a problem type: five methods and four facts, most of which have a default in `rules.OneExample`."""
 
 from __future__ import annotations
 

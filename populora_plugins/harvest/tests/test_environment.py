@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -338,6 +339,19 @@ def test_a_package_judges_by_the_limits_of_its_run(hungry: Path) -> None:
     assert [grader.reward(asked, answer, ended=True) for answer in ("60", "59")] == [RIGHT, WRONG]
     beyond = replace(asked, inputs=("(200,)",), outputs=("201",))  # 1,600 MiB
     assert grader.verdict(beyond, "200", ended=True) is AttemptVerdict.OUT_OF_MEMORY
+
+
+def test_what_the_sandbox_could_not_judge_is_asked_again(
+    hungry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grader = Grader(hungry)
+    (asked,) = (problem for problem in grader.problems() if problem.program == HUNGRY)
+    with monkeypatch.context() as patch:
+        lost = SimpleNamespace(verdict=AttemptVerdict.INFRASTRUCTURE)
+        patch.setattr("populora_plugins.harvest.grader.judge_attempts", lambda *asked: [lost])
+        with pytest.raises(SandboxUnavailable, match="try the rollout again"):
+            grader.reward(asked, "60", ended=True)
+    assert grader.reward(asked, "60", ended=True) == RIGHT
 
 
 def test_what_comes_after_a_stop_text_of_the_dialect_is_no_part_of_an_answer(hungry: Path) -> None:
