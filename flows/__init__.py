@@ -25,7 +25,7 @@ if os.environ.get("PREFECT_API_URL", "").startswith("http://127.0.0.1:") and os.
     os.environ.setdefault("PREFECT_API_AUTH_STRING", PREFECT_KEY.read_text())
 # A proxy of the environment reaches no server on this machine.
 _unproxied = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
-if "127.0.0.1" not in _unproxied:
+if "127.0.0.1" not in _unproxied and _unproxied != "*":
     os.environ["no_proxy"] = f"{_unproxied},127.0.0.1,localhost".lstrip(",")
 
 

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
 from flows.choices import CHOICES, FOLDERS, GROUPS
-from flows.forms import launched, separate, titled
+from flows.forms import chosen_runs, launched, separate, titled
 from flows.train import as_task
 from flows.trend import trend
 from populora_core.benchmarks.scores import NOTHING, OWN, headline_rows, tells_nothing, unjudged
@@ -61,7 +61,7 @@ def evaluate(
     failures: list[str] = []
     done: list[str] = []
     busy: list[str] = []
-    for directory in _runs(separate(run_dirs), suite, members):
+    for directory in _runs(chosen_runs(run_dirs), suite, members):
         run = Path(directory).name
         try:
             fallen = evaluate_run(directory, suite, members)
@@ -98,7 +98,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
         )
         found = asked.run(as_task)
         # A run's own suites ask something else after each generation, so their scores have no trend.
-        points = [] if suite in OWN else trend(session.run, chosen, members)
+        points = [] if suite in OWN else trend(session.run, chosen, asked.members)
         nothing = suite not in OWN and tells_nothing(found.rows, chosen)
         refresh(session.run.directory)
     name = _artifact_name(directory, chosen.suite)

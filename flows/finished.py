@@ -5,6 +5,7 @@ Relative paths start at the project's folder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,16 +13,18 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.states import Completed, State
 from pydantic import Field
 
-from flows.forms import KEYS, MemberToUse, RunsToUse, RunToUse, launched, separate, titled
+from flows.forms import KEYS, MemberToUse, RunsToUse, RunToUse, chosen_runs, launched, separate, titled
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import loop
 from populora_core.lifecycle.export import CARD, export_member
 from populora_core.report.write import REPORT, refresh, report_address, write_report
 from populora_core.runs.preflight import check_changed
 from populora_core.runs.run import Run
+from populora_core.support.ids import draw_seed
 from tasks.show import artifact_key
 
 NEWEST = -1
+LONGEST_NAME = 200
 
 
 @launched(lambda given: f"fork {Path(given['source']).name} to {Path(given['to']).name}")
@@ -43,12 +46,18 @@ def fork(
     config = apply_overrides(old.config, settings)
     if settings:
         check_changed(config, old.config, "the settings of the form")
-    new = loop.fork(old, generation, Path(to), config)
+    new = loop.fork(old, generation, Path(to).expanduser(), config)
     refresh(new.directory)
     _link(new.directory)
     return Completed(
         message=f"{new.directory} holds generations 0 to {generation}; the deployment resume goes on"
     )
+
+
+def joined(names: Sequence[str]) -> str:
+    """A folder's name for runs together: all of theirs, or the first with a number of all where that is too long."""
+    name = "-and-".join(names)
+    return name if len(name) <= LONGEST_NAME else f"{names[0][:100]}-and-others-{draw_seed(0, *names):x}"
 
 
 @launched(lambda given: "compare " + ", ".join(Path(place).name for place in separate(given["run_dirs"])))
@@ -59,8 +68,8 @@ def compare(run_dirs: RunsToUse, to: Annotated[str, titled("Folder")] = "") -> S
         run_dirs: The folders of the runs; typed, with commas between them.
         to: A folder for the page; empty for one in runs/ that is named after them.
     """
-    runs = [Run.open(place) for place in separate(run_dirs)]
-    folder = Path(to or "runs/" + "-and-".join(run.name for run in runs)).resolve()
+    runs = [Run.open(place) for place in chosen_runs(run_dirs)]
+    folder = Path(to or f"runs/{joined([run.name for run in runs])}").expanduser().resolve()
     folder.mkdir(parents=True, exist_ok=True)
     write_report([run.directory for run in runs], folder / REPORT)
     _link(folder)
@@ -84,7 +93,7 @@ def export(
         to: A new folder for the export.
         generation: As it was after this generation; -1 for the newest.
         merge: Write a checkpoint of base and adapter, in place of the adapter alone.
-        base_name: How others find the base model, for instance Qwen/Qwen2.5-7B; empty for its folder here.
+        base_name: How others find the base model, for instance Qwen/Qwen2.5-7B; empty for the name that it has.
     """
     done = export_member(
         Run.open(source),

@@ -20,6 +20,7 @@ from flows.choices import CHOICES, MEMBERS, RUNS
 from flows.notify import on_end
 from flows.reports import SETTINGS
 from populora_core.report.write import SERVED
+from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
 from populora_core.support.typed import typed
 from tasks.plainly import plainly
@@ -53,7 +54,19 @@ MemberToUse = Annotated[str, titled("Member", **{CHOICES: MEMBERS})]
 
 def separate(given: list[str] | str) -> list[str]:
     """The folders of a field that takes several: chosen, or typed with commas between them."""
-    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    parts = given.split(",") if isinstance(given, str) else given
+    return [part.strip() for part in parts if part.strip()]
+
+
+def chosen_runs(given: list[str] | str) -> list[str]:
+    """The folders of a field that needs one at least.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not (found := separate(given)):
+        raise ConfigError("no run is chosen", fix="choose one in the field Run folders")
+    return found
 
 
 def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]], Flow[P, R]]:
@@ -128,5 +141,6 @@ def run_folder(flow_run: FlowRun) -> Path | None:
     given = flow_run.parameters.get("run_dir")
     if given == "" and flow_run.created is not None:
         moment = flow_run.created.strftime("%Y-%m-%d-%H%M%S")
-        given = f"runs/{moment}-{flow_run.parameters.get('preset', 'run')}"
-    return (REPOSITORY / given).resolve() if isinstance(given, str) else None
+        file = Path(flow_run.parameters.get("config_file") or flow_run.parameters.get("preset") or "run")
+        given = f"runs/{moment}-{file.stem}"
+    return (REPOSITORY / Path(given).expanduser()).resolve() if isinstance(given, str) else None

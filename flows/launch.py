@@ -156,8 +156,9 @@ def _go_on(run: Run, generations: int, review: bool) -> State[Any]:
         session.observer = page = RunPage(run, generations)
         run_one = Observed(warn, reviewed, unreviewed) if review else Observed(warn)
         loop.train(session, generations, run_one, page.show)
+    made = run.generations()[-1]
     return Completed(
-        message=f"{run.directory} has {generations} generations; report: {report_address(run.directory)}"
+        message=f"{run.directory} has {made} generations; report: {report_address(run.directory)}"
     )
 
 

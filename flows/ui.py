@@ -51,8 +51,14 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
         say: called with the addresses of Prefect's UI and of the index of runs, once both answer.
 
     Raises:
-        PopuloraError: the port is taken, or a part does not start or ends by itself.
+        PopuloraError: another runs, the port is taken, or a part does not start or ends by itself.
     """
+    if other := flows.running_ui():  # its flow runs would be called crashed by this one
+        raise PopuloraError(
+            "populora ui runs already, with the same PREFECT_HOME",
+            got=other,
+            fix="use it, or stop it first; another PREFECT_HOME holds another server",
+        )
     for taken in (port, port + 1):
         _require_free(taken)
     _adopt_orphans()
@@ -104,7 +110,7 @@ def _require_free(port: int) -> None:
             raise PopuloraError(
                 f"port {port} of {HOST} is taken",
                 got=str(error),
-                fix="stop what listens there, perhaps another populora ui, or choose another --port",
+                fix="stop what listens there, or choose another --port",
             ) from error
 
 

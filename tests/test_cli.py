@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -27,6 +28,7 @@ from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline
 from populora_core.report.write import ReportWarning
 from populora_core.runs.run import Run
+from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import PopuloraError
 from populora_core.support.shipped import REPOSITORY
 from populora_core.terminal.options import GROUPS, Prefixed
@@ -156,7 +158,7 @@ def test_a_finished_run_is_resumed_without_doing_anything(copy_of: Callable[[], 
     directory = copy_of()
     done = populora("resume", directory, "--plain")
     assert done.returncode == 0, done.stderr
-    assert "3 generations were done already" in done.stdout
+    assert "generations done already: 3;" in done.stdout
     assert done.stderr == ""
 
 
@@ -185,6 +187,15 @@ def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -
     shown = populora("inspect", finished, "--problem", problem).stdout
     assert "def f(" in shown
     assert "attempt 2 by student" in shown
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_inspect_shows_a_generation_that_is_under_way(copy_of: Callable[[], Path]) -> None:
+    directory = copy_of()
+    shutil.rmtree(stage_dir(directory, 3, "grade"))
+    shown = populora("inspect", directory, "--generation", 3)
+    assert shown.returncode == 0 and "absent" in shown.stdout, shown.stderr
 
 
 @pytest.mark.loop

@@ -93,6 +93,8 @@ def test_overrides_take_toml_values_and_bare_words(tmp_path: Path) -> None:
     path = _file(tmp_path, "[run]\nseed = 1")
     config = load_config(path, ["run.seed=7", "match.scheme=uniform", "propose.references=[1, 2]"])
     assert (config.run.seed, config.match.scheme, config.propose.references) == (7, "uniform", (1, 2))
+    deeper = load_config(path, ["trackers.wandb.mode=online", 'adapters.start_from.students=["a"]'])
+    assert deeper.trackers.wandb.mode == "online" and deeper.adapters.start_from.students == ("a",)
 
 
 @pytest.mark.parametrize("override", ["seed=7", "run.seed", "run.=7", "=7"])

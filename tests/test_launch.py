@@ -17,13 +17,16 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.names import generate_slug
 
+import flows
 from flows import launch
-from flows.forms import in_the_form, is_random, run_folder
+from flows.finished import joined
+from flows.forms import chosen_runs, in_the_form, is_random, run_folder
 from flows.launch import Preset, resume, unreviewed
 from flows.notify import on_end
+from flows.ui import serve
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.session import Session
-from populora_core.support.errors import ConfigError, ServerUnreachable
+from populora_core.support.errors import ConfigError, PopuloraError, ServerUnreachable
 from populora_core.support.shipped import REPOSITORY
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
@@ -106,14 +109,44 @@ def test_options_are_named_as_the_form_names_them() -> None:
     )
 
 
-def test_a_run_folder_that_was_left_empty_is_named_by_moment_and_preset() -> None:
-    asked = FlowRun(
-        flow_id=uuid4(),
-        parameters={"run_dir": "", "preset": "quick"},
-        created=datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC),
-    )
-    assert run_folder(asked) == REPOSITORY / "runs" / "2026-11-23-151607-quick"
-    assert run_folder(FlowRun(flow_id=uuid4(), parameters={"run_dirs": ["runs"]})) is None
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ({"run_dir": "", "preset": "quick", "config_file": ""}, REPOSITORY / "runs/2026-11-23-151607-quick"),
+        (
+            {"run_dir": "", "preset": "quick", "config_file": "a/my.toml"},
+            REPOSITORY / "runs/2026-11-23-151607-my",
+        ),
+        ({"run_dir": "~/big/run", "preset": "quick"}, Path("~/big/run").expanduser()),
+        ({"run_dirs": ["runs"]}, None),
+    ],
+)
+def test_a_run_folder_is_the_forms_or_named_by_moment_and_configuration(
+    given: dict[str, Any], folder: Path | None
+) -> None:
+    created = datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC)
+    assert run_folder(FlowRun(flow_id=uuid4(), parameters=given, created=created)) == folder
+
+
+def test_a_field_of_several_runs_needs_one() -> None:
+    assert chosen_runs("runs/a, runs/b,") == ["runs/a", "runs/b"]
+    for nothing in ("", " , ", []):
+        with pytest.raises(ConfigError, match="no run is chosen"):
+            chosen_runs(nothing)
+
+
+def test_runs_are_compared_in_a_folder_whose_name_fits_a_disk() -> None:
+    assert joined(["one", "two"]) == "one-and-two"
+    many = [f"2026-11-26-12000{number}-frontier" for number in range(9)]
+    assert len(joined(many)) < 255 and joined(many) != joined([*many[:-1], "other"])
+
+
+def test_a_second_ui_under_one_prefect_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would call every flow run of the first one crashed."""
+    monkeypatch.setattr(flows, "running_ui", lambda: "http://127.0.0.1:4200/api")
+    with pytest.raises(PopuloraError, match="runs already") as refused:
+        serve(4300, 1, lambda *said: None)
+    assert refused.value.got == "http://127.0.0.1:4200/api"
 
 
 def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_is_gone(

@@ -234,6 +234,9 @@ def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) ->
         base = run.config.base.model_copy(update={"path": str(folder)})
         named = replace(run, config=run.config.model_copy(update={"base": base}))
         assert known_as(named) == name
+    gone = named.config.base.model_copy(update={"path": str(tmp_path / "elsewhere" / "its-name")})
+    elsewhere = replace(named, config=named.config.model_copy(update={"base": gone}))
+    assert known_as(elsewhere) == "its-name", "a run may be copied without its base"
     done = export_member(named, oldest(run), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "a-base"

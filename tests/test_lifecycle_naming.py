@@ -45,11 +45,13 @@ def test_a_name_of_several_members_or_none_lists_what_there_is(given: str, said:
 
 def test_a_run_is_found_by_the_beginning_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("demo", "first", "first-2"):
+    for name in ("demo", "demon", "first", "first-2"):
         Run.create(tmp_path / "runs" / name, small_config(), base_digest="0" * 64)
-    assert run_folder_named("runs/de") == Path("runs/demo")
-    assert run_folder_named("de") == Path("runs/demo")
+    assert run_folder_named("demo") == Path("runs/demo"), "though another begins so"
+    assert run_folder_named("runs/demon") == Path("runs/demon")
+    assert run_folder_named("demon") == Path("runs/demon")
     assert run_folder_named("runs/first") == Path("runs/first"), "it is there"
+    assert run_folder_named("first-") == Path("runs/first-2")
     assert run_folder_named("runs/f") == Path("runs/f"), "several begin so"
     listed = CliRunner().invoke(app, ["insp", "runs"])
     assert listed.exit_code == 0, listed.output

@@ -181,6 +181,9 @@ def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]
             rerun(session, 9, "solve")
         with pytest.raises(RunDirectoryError, match="one of match"):
             rerun(session, 1, "slove")
+        for seed in (-1, 1 << 63):
+            with pytest.raises(RunDirectoryError, match="no seed"):
+                rerun(session, GENERATIONS, "solve", seed=seed)
 
 
 @pytest.mark.thorough
@@ -228,6 +231,15 @@ def test_a_redraw_in_a_fork_that_died_before_its_commit_is_made_when_the_fork_go
         train(session, 1)
     attempts = "0001/solve/attempts.parquet"
     assert contents(forked.directory)[attempts] != contents(finished)[attempts]
+
+
+def test_a_fork_records_what_auto_means_here(finished: Path, tmp_path: Path) -> None:
+    """Else another machine would choose otherwise in mid-run."""
+    source = Run.open(finished)
+    asked = ["base.dtype=auto", "sampler.engine=auto", "sandbox.backend=auto"]
+    chosen = fork(source, 1, tmp_path / "fork", apply_overrides(source.config, asked)).config
+    assert (chosen.base.dtype, chosen.sampler.engine) == ("float32", "torch")
+    assert chosen.sandbox.backend != "auto"
 
 
 def test_a_fork_of_a_damaged_generation_is_refused(copy_of: Callable[[], Path], tmp_path: Path) -> None:

@@ -55,10 +55,23 @@ def test_where_no_generation_fits_smaller_ones_are_named_that_do() -> None:
         require_time(asked, PACE, 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("backend", "shards", "threads", "gain"), [("local", 2, 1, 2), ("local", 8, 2, 2), ("inline", 4, 1, 1)]
+)
+def test_shards_save_time_where_they_compute_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, backend: str, shards: int, threads: int, gain: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    alone = apply_overrides(config(1), ["compute.shards=1"])
+    shared = [f"compute.backend={backend}", f"compute.shards={shards}", f"compute.threads={threads}"]
+    assert PACE.seconds(apply_overrides(alone, shared)) == pytest.approx(PACE.seconds(alone) / gain)
+
+
 @pytest.mark.thorough
 def test_a_run_is_timed_before_it_starts(tmp_path: Path) -> None:
     """And nothing is there of one that is refused."""
-    asked = ("run", "--preset", "quick", "--set", "run.generations=2", "--run-dir", tmp_path / "run")
+    settings = ("--set", "run.generations=2", "--set", "base.dtype=auto")
+    asked = ("run", "--preset", "quick", *settings, "--run-dir", tmp_path / "run")
     refused = populora(*asked, "--hours", "0.000001")
     assert refused.returncode == 2 and "--hours" in refused.stderr, refused.stderr
     assert not (tmp_path / "run").exists()

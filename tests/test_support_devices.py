@@ -70,6 +70,14 @@ def test_several_gpus_are_held_and_too_few_are_refused(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("hidden", ["", "-1", " "])
+def test_gpus_that_are_hidden_are_not_used(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert devices.visible_gpus() == []
+    with pytest.raises(ConfigError, match="hides every GPU"), hold_device("cuda"):
+        pass
+
+
 def test_without_a_list_the_drivers_tool_tells_the_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,8 @@ def run(
         overrides = [f"base.{key}={json.dumps(value)}" for key, value in found.items()] + overrides
         if config is None and preset is None:
             preset = (SIZED_ON_CPU if found["device"] == "cpu" else SIZED)[found["dialect"]]
+            if found["device"] != "cpu":  # more take a GPU each, and are asked for by --set
+                overrides = ["compute.shards=1", *overrides]
     file = _configuration(config, preset)
     loaded = load_runnable(file, overrides)
     folder = run_dir or _free(Path("runs", file.stem))
@@ -183,7 +185,7 @@ def rerun(
             help="match, propose, verify, solve, grade, update, evaluate, evolve, or evaluate:SUITE"
         ),
     ],
-    seed: Annotated[int | None, typer.Option(help="draw again, with this seed")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="draw again, with this seed")] = None,
     truncate: Annotated[
         bool,
         typer.Option("--truncate", help="move later generations to superseded/ if they no longer follow"),

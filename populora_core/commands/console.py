@@ -133,7 +133,7 @@ class ConsoleObserver(Observer):
 
     def _tell_found(self) -> None:
         if self._found:
-            told = f"{self._found} generations were done already and stay as they are"
+            told = f"generations done already: {self._found}; they stay as they are"
             self._console.print(Text(told, "dim"))
             self._found = 0
 

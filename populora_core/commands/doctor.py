@@ -13,7 +13,7 @@ from typing import Literal
 from rich.text import Text
 
 from populora_core.sandbox.backends import BackendReport, describe_backends
-from populora_core.support.devices import CUDA_13_DRIVER, gpus
+from populora_core.support.devices import CUDA_13_DRIVER, gpus, major
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
@@ -86,7 +86,7 @@ def gpu_rows() -> Iterator[Check]:
         yield "GPU", None, "none: nvidia-smi names no device"
         return
     for number, gpu in enumerate(found):
-        new = int(gpu.driver.partition(".")[0]) >= CUDA_13_DRIVER
+        new = major(gpu.driver) >= CUDA_13_DRIVER
         memory = "memory untold" if math.isnan(gpu.total) else f"{gpu.free:.0f} of {gpu.total:.0f} GiB free"
         detail = f"{gpu.name}, {memory}, capability {gpu.capability:g}, driver {gpu.driver}"
         if not new:

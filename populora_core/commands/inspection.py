@@ -103,7 +103,7 @@ def _show_lines(run: Run) -> None:
 
 def show_generation(run: Run, generation: int) -> None:
     """The stages of one generation, whether their files are whole, and what each member's learning took."""
-    _require(generation in (0, *_generations(run)), f"{run.directory} has no generation {generation}")
+    _require(generation in run.generations(), f"{run.directory} has no generation {generation}")
     header = ("stage", "state", "seconds", "attempt", "table", "rows")
     table = titled_table(f"generation {generation}", header, (), ("seconds", "attempt", "rows"))
     why: list[str] = []

@@ -65,14 +65,17 @@ def prefect_part() -> ModuleType:
     """Prefect's part, which is found by name: an installed package has none of it.
 
     Raises:
-        ConfigError: this is no clone.
+        ConfigError: this is no clone, or Prefect is not installed.
     """
+    without = "; populora run and resume give the same results without it"
     if not IN_CLONE:
         raise ConfigError(
             "Prefect's part is not in the installed package",
             expected="a clone of the repository, with its folders flows/ and tasks/",
-            fix="leave --prefect out, which gives the same results, or work in a clone",
+            fix=f"work in a clone{without}",
         )
+    if find_spec("prefect") is None:
+        raise ConfigError("Prefect is not installed", fix=f"make install, or pip install -e .{without}")
     return import_module("flows.commands")
 
 
@@ -88,10 +91,11 @@ def watched(opened: Run, generations: int) -> Iterator[Session]:
         with Session(opened, observer) as session, observer:
             yield session
     except (KeyboardInterrupt, SystemExit) as ending:
+        further = "" if generations == opened.config.run.generations else f" --generations {generations}"
         say(
             ("\ninterrupted", "yellow"),
             f" in {observer.position}: that stage was given up, everything committed stays.\n  ",
-            (typed(f"populora resume {shown(opened.directory)}"), "green"),
+            (typed(f"populora resume {shown(opened.directory)}{further}"), "green"),
             " goes on from there",
         )
         if isinstance(ending, SystemExit):

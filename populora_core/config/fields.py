@@ -11,7 +11,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 Integer = Annotated[int, Field(strict=True)]  # a truth value is none
 Count = Annotated[Integer, Field(ge=1, le=1_000_000)]  # beyond it a number is a slip
 Natural = Annotated[Integer, Field(ge=0, le=1_000_000)]
-DrawSeed = Annotated[Integer, Field(ge=0, lt=1 << 63)]
+END_OF_SEEDS = 1 << 63
+DrawSeed = Annotated[Integer, Field(ge=0, lt=END_OF_SEEDS)]
 ProgramSeconds = Annotated[
     float, Field(ge=0.01, le=1_000_000.0)
 ]  # of programs: shorter is no time, longer no timer's

@@ -27,24 +27,28 @@ def read_config(path: Path) -> dict[str, Any]:
 def apply_override(data: dict[str, Any], override: str) -> None:
     """Set one key of plain data, as `section.key=value` says it; a value that is not TOML is taken as text.
 
+    A key may lie in a table of its section: `trackers.wandb.mode=online`.
+
     Raises:
         ConfigError: it does not name a section and a key.
     """
     key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or len(parts) != 2 or not all(parts):
+    *sections, name = parts = key.strip().split(".")
+    if not equals or not sections or not all(parts):
         raise ConfigError(
             f"cannot read the setting {override!r}",
             expected="section.key=value, for instance run.seed=7",
             fix="quote it in the shell when the value holds spaces",
         )
-    section = data.setdefault(parts[0], {})
-    if not isinstance(section, dict):
-        raise ConfigError(f"{parts[0]} is not a section", got=repr(section), fix="use [section] in the file")
+    table = data
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{section} is not a section", got=repr(table), fix="use [section] in the file")
     try:
-        section[parts[1]] = parse_toml(f"value = {text}", override)["value"]
+        table[name] = parse_toml(f"value = {text}", override)["value"]
     except DamagedText:
-        section[parts[1]] = text
+        table[name] = text
 
 
 def _read(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:

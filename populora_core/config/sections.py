@@ -370,7 +370,7 @@ class EvolveSection(Section):
     )
     crossovers: tuple[str, ...] = Field(
         ("layer_choice", "svd_mix", "average"),
-        description="operators of two or three parents, drawn alike",
+        description="operators of two parents, drawn alike",
     )
     fitness: str = Field("internal", description="what ranks members: internal, external, blend")
     selection: str = Field("truncation", description="which survivors breed")

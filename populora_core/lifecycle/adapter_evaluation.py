@@ -83,6 +83,7 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
         _fill(folder, BaseSection(path=settings["path"]).folder(), adapters, whole)
         data = {
             "base": settings,
+            "compute": {"shards": 1},
             "population": {"teachers": 0, "students": 0, "solo": 1},
             "adapters": adapters | {"start_from": {"solo": [str(whole)]}},
         }

@@ -126,7 +126,8 @@ def known_as(run: Run) -> str:
     base = run.config.base
     if base.path.startswith((HUB, BUNDLED)):
         return base.public_name()
-    told = read_json(base.folder() / "config.json").get("_name_or_path", "")
+    config = base.folder() / "config.json"  # of a run that was copied here without its base it is not there
+    told = str(read_json(config).get("_name_or_path")) if config.is_file() else ""
     return told if NAME_ON_A_HUB.fullmatch(told) else base.folder().resolve().name
 
 

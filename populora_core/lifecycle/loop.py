@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from populora_core.config.fields import END_OF_SEEDS
 from populora_core.config.load import Config
 from populora_core.lifecycle.progress import evaluation_again, score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
@@ -14,7 +15,7 @@ from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
 from populora_core.report.scalars import whole_generations
 from populora_core.report.write import outdated, refresh
-from populora_core.runs.run import Run, refuse_occupied
+from populora_core.runs.run import Run, chosen_here, refuse_occupied
 from populora_core.runs.session import Session
 from populora_core.runs.sharing import sharing
 from populora_core.runs.space import require_space
@@ -87,6 +88,12 @@ def rerun(
         RunDirectoryError: no such stage yet, or the content changed under later generations.
     """
     run = session.run
+    if seed is not None and not 0 <= seed < END_OF_SEEDS:
+        raise RunDirectoryError(
+            f"{seed} is no seed",
+            expected=f"a number from 0 to {END_OF_SEEDS - 1}",
+            fix="choose another --seed",
+        )
     if ":" in stage_name:
         asked = evaluation_again(session, generation, stage_name, seed)
         made = asked.run(run_one, force=True).made
@@ -213,6 +220,8 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
             )
         sharing().require_unpruned(config.store.url, source.directory, generation)
     _refuse_other_shapes(source.config, config)
+    if "auto" in (config.base.dtype, config.sampler.engine, config.sandbox.backend):
+        config = chosen_here(config)
     with durable.writing(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         durable.sweep(to.parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +18,12 @@ from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
 from populora_core.problems.dialects import Dialect, dialect, seeds_of
 from populora_core.report.text import seconds
+from populora_core.runs.machine import require_device
+from populora_core.runs.precision import choose_dtype
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
+from populora_core.support.devices import CUDA
 from populora_core.support.errors import ConfigError
 
 SECONDS = 10.0
@@ -60,7 +64,7 @@ class Pace:
         count = config.run.generations if generations is None else generations
         every = config.evaluate.report_every
         reports = (math.ceil(count / every) + 1) if every and count else 0
-        return (count * self._generation(config) + reports * self._report(config)) / config.compute.shards
+        return (count * self._generation(config) + reports * self._report(config)) / _side_by_side(config)
 
     def generations(self, config: Config, limit: float) -> int:
         """Number of the run's generations that fit into so many seconds; at most all of them."""
@@ -93,10 +97,26 @@ class Pace:
         return answers * answer + written * proposal
 
 
+def _side_by_side(config: Config) -> int:
+    """Number of shards that compute at a time: one after another inline, and no more than the cores carry."""
+    if config.compute.backend == "inline":
+        return 1
+    if config.base.device == CUDA or not config.compute.here:
+        return config.compute.shards
+    return min(config.compute.shards, max(1, (os.cpu_count() or 1) // config.compute.threads))
+
+
 def measured(config: Config) -> Pace:
-    """The pace of this machine with as many threads as a shard of the run has."""
-    folder = config.base.folder()
-    spec = ModelSpec(config.base, config.adapters, base_digest(folder), members=config.members)
+    """The pace of this machine with as many threads as a shard of the run has.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    require_device(config)
+    base = config.base.model_copy(
+        update={"dtype": choose_dtype(config.base.dtype, config.base.path, config.base.device)}
+    )
+    spec = ModelSpec(base, config.adapters, base_digest(base.folder()), members=config.members)
     worker = Worker(spec, config.compute.threads)
     worker.stacked.load({})
     proposing, solving = _prompts(config, worker)

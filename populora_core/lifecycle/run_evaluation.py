@@ -98,13 +98,13 @@ class RunEvaluation:
         self.generation = newest_generation(run) if generation is None else generation
         chosen = chosen_members(run, self.generation, members)
         by_name = members if members in GROUPS else next(iter(chosen))
-        self._members = "all" if len(chosen) == len(living(run, self.generation)) else by_name
+        self.members = "all" if len(chosen) == len(living(run, self.generation)) else by_name
         players = [*players_of(chosen), *([BASE_PLAYER] if base else [])]
         self.exam = Exam(suite, Part.TEST, players, problems)
 
     @cached_property
     def stage(self) -> Stage:
-        return measure(self.session, self.exam, self._members)
+        return measure(self.session, self.exam, self.members)
 
     @property
     def is_done(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from populora_core.config.load import Config
 from populora_core.planning.duration import Rates
 from populora_core.runs.precision import Precision
-from populora_core.support.devices import CUDA, CUDA_13_DRIVER, gpus, require_gpus
+from populora_core.support.devices import CUDA, CUDA_13_DRIVER, gpus, major, require_gpus
 from populora_core.support.errors import ConfigError
 from populora_core.support.revision import version_of
 
@@ -40,8 +40,8 @@ def require_device(config: Config) -> None:
             got="none",
             fix=f"run on a machine with one, {otherwise}",
         )
-    old = [gpu for gpu in found if _major(gpu.driver) < CUDA_13_DRIVER]
-    if old and _major(build) >= 13:
+    old = [gpu for gpu in found if major(gpu.driver) < CUDA_13_DRIVER]
+    if old and major(build) >= 13:
         raise ConfigError(
             f"the driver of {old[0].name} is too old for the installed torch, which is built for CUDA {build}",
             expected=f"driver {CUDA_13_DRIVER} or newer",
@@ -79,8 +79,3 @@ def cpu_rates(precision: Precision = "float32") -> Rates:
     return Rates(
         times["products"] * 2.0 * SIDE**3 / PROBE_SECONDS, times["copies"] * 2.0 * len(store) / PROBE_SECONDS
     )
-
-
-def _major(version: str) -> int:
-    number = version.partition(".")[0]
-    return int(number) if number.isdigit() else 0

@@ -55,9 +55,15 @@ def preflight(config: Config, source: str) -> None:
 
 
 def check_changed(config: Config, before: Config, source: str) -> None:
-    """Check the names of a run's configuration in which the user changed settings: what these name is the user's."""
+    """Check a run's configuration in which the user changed settings: what they name is the user's.
+
+    Base and adapters to start from are the run's, and stay.
+    """
     remember({*places(config), *sources(config)} - {*places(before), *sources(before)})
     check_names(config, source)
+    if config.evaluate != before.evaluate and (config.evaluate.every or config.evaluate.report_every):
+        _check_suite(config, source)
+    check_packages(config, source)
 
 
 def check_folders(config: Config, source: str) -> None:

@@ -251,19 +251,30 @@ def begin(directory: str | Path, config: Config) -> Run:
     """
     from populora_core.model.base import base_digest, require_files
     from populora_core.runs.machine import require_device
-    from populora_core.runs.precision import choose_dtype
-    from populora_core.sampler.engines import choose_engine
-    from populora_core.sandbox.backends import open_sandbox
 
     refuse_occupied(Path(directory).resolve())
     require_device(config)
     require_files(config.base.folder())
     digest = base_digest(config.base.folder())
+    return Run.create(directory, chosen_here(config), digest)
+
+
+def chosen_here(config: Config) -> Config:
+    """The configuration with the precision, the sampler and the sandbox that `auto` means on this machine.
+
+    Raises:
+        ConfigError: the chosen sampler is not installed.
+        SandboxUnavailable: no sandbox works here.
+    """
+    from populora_core.runs.precision import choose_dtype
+    from populora_core.sampler.engines import choose_engine
+    from populora_core.sandbox.backends import open_sandbox
+
     engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
     with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
         backend = sandbox.name
     dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
-    return Run.create(directory, _with_choices(config, dtype, engine, backend), digest)
+    return _with_choices(config, dtype, engine, backend)
 
 
 def is_begun_with(begun: Config, config: Config) -> bool:

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,14 +62,21 @@ def hold_device(device: str, count: int = 1) -> Iterator[None]:
 def visible_gpus() -> list[str]:
     """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES takes; one where nothing tells."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [name.strip() for name in listed.split(",") if name.strip()] or ["0"]
+    if listed is not None:  # CUDA sees none from the first impossible name on, such as -1
+        names = (name.strip() for name in listed.split(","))
+        return list(takewhile(lambda name: name and not name.startswith("-"), names))
     return _asked("--query-gpu=index").split() or ["0"]
 
 
 def require_gpus(count: int) -> None:
     """Raise ConfigError unless so many GPUs are visible."""
     visible = visible_gpus()
+    if not visible:
+        raise ConfigError(
+            "base.device is cuda, and CUDA_VISIBLE_DEVICES hides every GPU",
+            got=f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r}",
+            fix='name the GPUs to use in it, or set base.device = "cpu"',
+        )
     if count > len(visible):
         raise ConfigError(
             "there are more shards than GPUs, and two bases on one GPU would share its memory",
@@ -187,7 +195,7 @@ def product_rate(device: torch.device, dtype: torch.dtype, side: int = 8192, tim
 
 def gpu_name(visible: str | None = None) -> str:
     """The id of a GPU, the first one that is visible unless said, the same however CUDA_VISIBLE_DEVICES names it."""
-    visible = visible or visible_gpus()[0]
+    visible = visible or (visible_gpus() or ["0"])[0]
     return (
         _asked("--query-gpu=uuid", f"--id={visible}") or visible
     )  # without the driver's tool, its name is all
@@ -230,3 +238,9 @@ def _taken(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def major(version: str) -> int:
+    """The first number of a version; 0 where it has none."""
+    number = version.partition(".")[0]
+    return int(number) if number.isdigit() else 0
