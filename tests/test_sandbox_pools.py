@@ -85,13 +85,6 @@ return x"""
     assert attempt(fresh(replace(LIMITS, wall_seconds=2.5)), slow).outputs == ("3",)
 
 
-def test_sleepers_time_out_on_the_wall_clock(fresh: Callable[..., SandboxPool]) -> None:
-    program = "import _thread\nlock = _thread.allocate_lock()\nlock.acquire()\nlock.acquire()"
-    result = attempt(fresh(replace(LIMITS, wall_seconds=0.5)), program)
-    assert result.status is Status.TIMEOUT
-    assert result.cpu_seconds < LIMITS.cpu_seconds
-
-
 def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., SandboxPool]) -> None:
     pool = fresh()
     killed: list[int] = []
@@ -111,7 +104,7 @@ def test_a_worker_killed_in_the_middle_loses_no_job(fresh: Callable[..., Sandbox
 def test_a_job_that_loses_every_worker_is_infrastructure_and_its_neighbours_are_right(
     fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 5.0)
+    monkeypatch.setattr("populora_core.sandbox.pool.outer_seconds", lambda limits: 2.0)
     sleeper = "import _thread\ndef f(x):\n    lock = _thread.allocate_lock()\n    lock.acquire()\n    lock.acquire()"
     jobs = [Job("a", SQUARE, ("(2,)",)), Job("wedges", sleeper, ("(1,)",)), Job("b", SQUARE, ("(3,)",))]
     before, wedges, after = fresh().run(jobs)
