@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_config, start
+from conftest import ask, small_config, start
 
 from base_model import anchors as grammars
-from populora_core import open_run
 from populora_core.benchmarks.anchors import draw_anchors, left_by
 from populora_core.config.load import Config
 from populora_core.config.sections import AnchorSection
@@ -32,8 +31,6 @@ from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.stages.decisive import decisive
 from populora_core.support.errors import ConfigError, ProblemError
 from populora_core.support.trust import remember
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def row(number: int, problem_type: str = "code_o") -> dict:
@@ -348,8 +345,7 @@ def test_peers_are_asked_what_another_solved(tmp_path: Path) -> None:
         train(session, 2)
         (again, *_) = rerun(session, 2, "verify")
     assert again.reused, "what is drawn follows from the run's own rows"
-    with open_run(run.directory) as catalogue:
-        rows = catalogue.rows(PEERS)
+    rows = ask(run.directory, PEERS)
     assert rows
     assert all(row["solved_by_another"] and not row["solved_by_itself"] for row in rows)
 

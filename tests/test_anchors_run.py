@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import populora
 from conftest import ask, commits, contents, small_config, start
 from test_anchors import drawn, row, settings, written
 from test_solo import KILLED
@@ -49,9 +50,15 @@ def played(data_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with anchors that was killed while it graded its second generation, and resumed."""
     directory = tmp_path_factory.mktemp("runs") / "run"
     start(directory, with_anchors(data_set))
-    killed = python("-c", KILLED, directory, 2, "grade")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, directory, "2", "grade"],
+        cwd=ROOT / "tests",
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = python("-m", "populora_core.commands", "resume", directory, "--plain")
+    resumed = populora("resume", directory, "--plain")
     assert resumed.returncode == 0, resumed.stderr
     return directory
 
@@ -62,16 +69,6 @@ def with_anchors(data_set: Path) -> Config:
         population={"teachers": 2},
         propose={"types": ("code_o",), "references": (2, 2)},
         anchors={"share": 0.4, "parameters": {"path": str(data_set)}},
-    )
-
-
-def python(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT / "tests",
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
     )
 
 

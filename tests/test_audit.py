@@ -227,10 +227,7 @@ def test_tokens_are_those_of_the_completions_and_of_their_advantages(
     audited: Path, generations: range
 ) -> None:
     told = ask(audited, "FROM tokens")
-    for role, view, owner in (
-        ("teacher", "proposals", "teacher_id"),
-        ("student", "attempts", "student_id"),
-    ):
+    for role, view, owner in (("teacher", "proposals", "teacher_id"), ("student", "attempts", "student_id")):
         counted = ask(
             audited,
             f"""SELECT generation, {owner} AS member_id, sum(prompt_tokens) AS prompt_tokens,

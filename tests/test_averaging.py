@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import contents, small_config
+from conftest import ask, contents, small_config
+from test_lifecycle_resume import Died
 from tiny_base import random_rows
 
-from populora_core import open_run
 from populora_core.compute.breeding import Average, Breed, Child
 from populora_core.compute.work import Worker
 from populora_core.lifecycle.loop import fork, rerun, train
@@ -26,10 +26,6 @@ from populora_core.support.errors import ConfigError
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 AVERAGING = {"average_every": 2, "average_share": 0.5}
-
-
-class Died(BaseException):
-    """Stands for a kill: nothing after it is done."""
 
 
 def averaging(finished: Path, to: Path) -> Run:
@@ -52,19 +48,16 @@ def averaged(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def states(directory: Path, role: str) -> dict[str, MemberState]:
     """The members of a role as the second generation's update left them."""
-    with open_run(directory) as catalogue:
-        rows = catalogue.rows(
-            "SELECT DISTINCT member_id FROM updates WHERE generation = 2 AND role = $role ORDER BY 1",
-            {"role": role},
-        )
+    rows = ask(
+        directory,
+        f"SELECT DISTINCT member_id FROM updates WHERE generation = 2 AND role = '{role}' ORDER BY 1",
+    )
     run = Run.open(directory)
     return {row["member_id"]: read_state(run.adapter_folder(row["member_id"], 2)) for row in rows}
 
 
 def layout(directory: Path) -> AdapterLayout:
     with Session(Run.open(directory)) as session:
-        from populora_core.compute.work import Worker
-
         return Worker(session.model_spec, 1).layout
 
 
@@ -101,9 +94,8 @@ def test_what_was_played_rated_and_learnt_is_that_of_a_run_that_does_not_average
 
 
 def test_the_catalogue_says_who_moved_how_far(averaged: Path) -> None:
-    with open_run(averaged) as catalogue:
-        rows = catalogue.rows("SELECT * FROM averages ORDER BY member_id")
-        members = catalogue.rows("SELECT member_id, role FROM ratings WHERE generation = 2 ORDER BY 1")
+    rows = ask(averaged, "SELECT * FROM averages ORDER BY member_id")
+    members = ask(averaged, "SELECT member_id, role FROM ratings WHERE generation = 2 ORDER BY 1")
     assert [(row["member_id"], row["role"]) for row in rows] == [
         (member["member_id"], member["role"]) for member in members
     ]

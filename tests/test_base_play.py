@@ -75,12 +75,7 @@ def test_the_card_was_measured_on_these_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "lowest_solve_rate"),
-    [
-        ("code_o", 0.20),
-        ("code_i", 0.20),
-        ("code_f", 0.12),
-    ],
+    ("kind", "lowest_solve_rate"), [("code_o", 0.20), ("code_i", 0.20), ("code_f", 0.12)]
 )
 def test_the_base_gives_the_loop_signal(kind: str, lowest_solve_rate: float) -> None:
     (row,) = (row for row in json.loads(MEASURED.read_text())["types"] if row["problem_type"] == kind)

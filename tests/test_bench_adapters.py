@@ -11,6 +11,7 @@ from bench import learner, sampler
 def test_the_learner_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "PROBLEMS", 32)
     monkeypatch.setattr(learner, "ATTEMPTS", 1)
+    monkeypatch.setattr(learner, "CLOSE", 1)
     rows = learner.run(samples=1, say=lambda text: None)
     assert [(row.name, row.goal) for row in rows] == [
         ("update_p8_over_p1", "<= 1.05"),
@@ -26,6 +27,7 @@ def test_the_learner_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPat
 def test_the_sampler_has_every_ratio_of_the_design(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "REQUESTS", 32)
     monkeypatch.setattr(sampler, "NEW_TOKENS", 2)
+    monkeypatch.setattr(sampler, "CLOSE", 1)
     rows = sampler.run(samples=1, say=lambda text: None)
     assert [(row.name, row.goal) for row in rows] == [
         ("generate_p8_over_p1", "<= 1.05"),

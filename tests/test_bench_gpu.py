@@ -59,18 +59,14 @@ def test_its_stand_in_for_the_settings_has_all_that_a_step_reads() -> None:
 
 @pytest.mark.thorough
 def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
-    done = bench("--shape", "tiny", "--device", "cpu", "--samples", "5", "--json", str(tmp_path / "gpu.json"))
+    done = bench("--shape", "tiny", "--device", "cpu", "--samples", "3", "--json", str(tmp_path / "gpu.json"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "gpu.json").read_text())
     values = {row["name"]: row["value"] for row in report["rows"]}
-    assert {
-        "matmul_peak",
-        "grouped_over_batched",
-        "update_seconds_p1",
-        "update_p2_over_p1",
-        "sampler_tokens_per_second_p2",
-        *PARTS,
-    } <= set(values)
+    assert set(values) >= {
+        *("matmul_peak", "grouped_over_batched", "update_seconds_p1", "update_p2_over_p1"),
+        *("sampler_tokens_per_second_p2", "generate_p2_over_p1", *PARTS),
+    }
     apart = {name for name in values if name.startswith("mismatch")}  # of a tiny base maybe nothing
     assert all(value > 0.0 for name, value in values.items() if name not in apart)
     assert 0.0 < values["update_share_of_peak_p1"] < 2.0
@@ -79,13 +75,13 @@ def test_it_runs_and_writes_its_report_with_the_machine(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_what_is_measured_so_far_is_told_after_every_round() -> None:
-    names = [row.name for row in run(SETTINGS["tiny"], torch.device("cpu"), samples=2)]
-    assert (
-        names.index("update_seconds_p1")
-        < names.index("update_seconds_p2")
-        < names.index("generate_p2_over_p1")
-    )
-    assert names.count("update_seconds_p1") == 2, "a round more, and again with it"
+    told = [("", 0)]
+    rows = run(SETTINGS["tiny"], torch.device("cpu"), samples=2)
+    while told[-1] != ("update_seconds_p1", 2):  # a round more, and again with it
+        row = next(rows)
+        told.append((row.name, row.samples))
+    assert told.index(("update_seconds_p1", 1)) < told.index(("update_seconds_p2", 1))
+    assert "generate_p2_over_p1" not in dict(told)
 
 
 @pytest.mark.thorough

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import small_config, start
 from store_run import item_row
 
 from flows.trend import trend
@@ -157,8 +158,6 @@ def of_population(generation: int, solved: int) -> list[dict]:
 
 
 def test_the_trend_pairs_each_generation_with_the_one_evaluated_before(tmp_path: Path) -> None:
-    from conftest import small_config, start
-
     run = start(tmp_path / "run", small_config())
     for generation, solved in ((1, 20), (2, 19), (3, 8), (4, 8)):
         commit(run, generation, of_population(generation, solved))
@@ -172,8 +171,6 @@ def test_the_trend_pairs_each_generation_with_the_one_evaluated_before(tmp_path:
 
 
 def test_the_best_are_compared_with_the_best_and_all_with_all(tmp_path: Path) -> None:
-    from conftest import small_config, start
-
     run = start(tmp_path / "run", small_config())
     for generation, members, solved in ((1, "all", 20), (2, "best", 40), (3, "all", 20), (4, "best", 39)):
         commit(run, generation, of_population(generation, solved), members=members)

@@ -231,7 +231,7 @@ def test_a_folder_and_a_pattern_name_all_runs_in_them(hostile_run: Path, tmp_pat
     ):
         assert [run.directory.name for run in open_runs(places)] == ["seed-0", "seed-1"]
     with pytest.raises(RunDirectoryError, match="notes is not a run directory"):
-        open_runs([tmp_path / "notes"])
+        open_runs([tmp_path / "seed-0", tmp_path / "notes"])
 
 
 def test_a_run_that_is_there_is_asked_before_those_that_its_name_would_match(

@@ -14,11 +14,10 @@ import pytest
 from conftest import PATIENCE, small_config, start
 
 from populora_core.compute.members import Found
-from populora_core.compute.shards import Compute, InlineCompute, LocalCompute, Shards
+from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.sampler.spec import ModelSpec
-from populora_core.store.adapters import STATE_FILES
 from populora_core.support.errors import BaseModelError, WorkerLost
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
@@ -33,20 +32,11 @@ def compute() -> Iterator[LocalCompute]:
     assert not multiprocessing.active_children()
 
 
-def mapped(backend: Compute, folder: Path, *seeds: int) -> None:
+def mapped(backend: LocalCompute, folder: Path, *seeds: int) -> None:
     """Found a population of one per seed, each in a folder of its own, as shards of one piece of work."""
     shards = Shards(backend, "key", folder / ".shards", files=folder)
     shards.map([Found({str(seed): seed}, {}) for seed in seeds])
     shards.release()
-
-
-@pytest.mark.thorough
-def test_the_files_of_every_shard_are_in_one_folder(compute: LocalCompute, tmp_path: Path) -> None:
-    mapped(compute, tmp_path, 1, 2)
-    (tmp_path / "inline").mkdir()
-    mapped(InlineCompute(1, SPEC), tmp_path / "inline", 1, 2)
-    for name in (f"{seed}/{file}" for seed in (1, 2) for file in STATE_FILES):
-        assert (tmp_path / name).read_bytes() == (tmp_path / "inline" / name).read_bytes()
 
 
 def test_an_error_in_a_worker_is_raised_as_itself(tmp_path: Path) -> None:

@@ -93,20 +93,12 @@ def test_requests_of_lognormal_length_load_gpus_alike_where_it_is_foreseen() -> 
 
 
 def test_lengths_that_no_one_foresees_bound_every_dealing() -> None:
-    """Without a word on lengths all requests are alike, so how loads spread follows from the counts alone.
+    """Without a word on lengths all requests are alike, so that even counts are the best there is.
 
-    Even counts, which `deal` gives, are then the best there is. Of 1,536 answers the fullest of eight GPUs has 1.077
-    times the mean, and more than 1.1 times in 18.7 % of 20,000 draws. For 1.1 in 99 draws of 100 it takes some 3,600
-    answers, or estimates that correlate with the logarithm of length by about 0.8.
+    For 1.1 times the mean in 99 draws of 100 it takes estimates that correlate with the logarithm of length.
     """
     assert set(np.bincount(deal([1.0] * ANSWERS, 8))) == {ANSWERS // 8}
     rng = np.random.default_rng(0)
-    loads = lengths_of(rng.standard_normal((2000, ANSWERS // 8, 8))).sum(axis=1)
-    found = loads.max(axis=1) / loads.mean(axis=1)
-    assert found.mean() == pytest.approx(1.077, abs=0.003)
-    assert np.mean(found > 1.1) == pytest.approx(0.187, abs=0.03)
-    twice = loads.reshape(1000, 2, 8).sum(axis=1)
-    assert np.mean(twice.max(axis=1) > 1.1 * twice.mean(axis=1)) < 0.03
 
     def beyond(correlation: float) -> float:
         many = 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import start
+from conftest import ask, start
 
-from populora_core import open_run
 from populora_core.config.load import apply_overrides, load_config
 from populora_core.lifecycle.loop import train
 from populora_core.runs.session import Session
@@ -29,11 +28,11 @@ def trained(directory: Path, name: str) -> dict[int, list[int]]:
     )
     with Session(start(directory / name, config)) as session:
         train(session, GENERATIONS)
-    with open_run(directory / name) as catalogue:
-        rows = catalogue.rows(
-            """SELECT generation, member_id, sum(trained_tokens)::INT AS n, sum(updates)::INT AS updates
-               FROM tokens GROUP BY ALL ORDER BY ALL"""
-        )
+    rows = ask(
+        directory / name,
+        """SELECT generation, member_id, sum(trained_tokens)::INT AS n, sum(updates)::INT AS updates
+           FROM tokens GROUP BY ALL ORDER BY ALL""",
+    )
     assert {row["updates"] for row in rows} == {2 if config.population.solo else 1}
     return {
         generation: [row["n"] for row in rows if row["generation"] == generation]

@@ -330,7 +330,7 @@ def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
     wait_for(lambda: not any(map(alive, map(int, killed.stdout.split()))))
     assert any(documents.glob("*.json"))
     with Session(Run.open(directory)) as session:
-        train(session, 1)
+        train(session, 2)  # members breed at the end of the second
     manifest = read_manifest(stage_dir(directory, 1, "propose"))
     assert manifest is not None
     assert any(record["reused"] for record in manifest.extra["shards"])
@@ -346,13 +346,8 @@ def test_a_manifest_tells_which_shards_there_were(finished: Path) -> None:
         manifest = read_manifest(folder)
         assert manifest is not None
         told = {record["function"]: record for record in manifest.extra.get("shards", [])}
-        expected = {
-            "found": {"found"},
-            "propose": {"generate"},
-            "solve": {"generate"},
-            "update": {"update"},
-        }
-        assert set(told) >= expected.get(folder.name, set())
+        works = {"found": "found", "propose": "generate", "solve": "generate", "update": "update"}
+        assert set(told) >= {works.get(folder.name)} - {None}
         for record in told.values():
             assert record["attempts"] == 1
             assert record["seconds"] > 0.0

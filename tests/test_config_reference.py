@@ -39,13 +39,7 @@ def test_the_page_is_up_to_date() -> None:
     [
         (
             "solve",
-            [
-                "solve.attempts",
-                "solve.extra_attempts",
-                "solve.temperature",
-                "solve.top_p",
-                "solve.max_tokens",
-            ],
+            [f"solve.{key}" for key in ("attempts", "extra_attempts", "temperature", "top_p", "max_tokens")],
         ),
         ("solve.attempts", ["solve.attempts"]),
         ("max_tokens", ["propose.max_tokens", "solve.max_tokens"]),

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import small_config, start
+from conftest import ask, small_config, start
 
 from base_model.documents import write_document
 from base_model.steps.documents import Corpus
-from populora_core import open_run
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.load import Config
 from populora_core.learner.rows import CorpusText
@@ -104,29 +103,25 @@ def test_a_bundled_bases_documents_make_a_corpus(base: str, tmp_path: Path) -> N
             spoken.parse_proposal(f"code_{document.role[1]}", text.completion)
 
 
-def played(directory: Path, corpus: Path) -> Path:
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_every_member_that_learns_has_texts_as_the_share_is_to_its_completions(tmp_path: Path) -> None:
+    corpus = written(tmp_path / "own.jsonl", [TEXTS[0]] * 100)
     config = small_config(
         population={"teachers": 1, "students": 1},
         propose={"per_type": 4, "types": ("code_o", "code_i")},
         update={"corpus_share": 0.25, "corpus": str(corpus), "minibatches": 2},
     )
-    with Session(start(directory, config)) as session:
+    run = tmp_path / "run"
+    with Session(start(run, config)) as session:
         run_generation(session, 0)
         run_generation(session, 1)
-    return directory
-
-
-@pytest.mark.loop
-@pytest.mark.sandbox
-def test_every_member_that_learns_has_texts_as_the_share_is_to_its_completions(tmp_path: Path) -> None:
-    corpus = written(tmp_path / "own.jsonl", [TEXTS[0]] * 100)
-    run = played(tmp_path / "run", corpus)
-    with open_run(run) as catalogue:
-        updates = catalogue.rows("SELECT role, n_rows, tokens, steps FROM updates")
-        sampled = catalogue.rows(
-            """SELECT 'student' AS role, count(*) AS n, sum(completion_tokens) AS tokens FROM attempts
-               UNION ALL SELECT 'teacher', count(*), sum(completion_tokens) FROM proposals"""
-        )
+    updates = ask(run, "SELECT role, n_rows, tokens, steps FROM updates")
+    sampled = ask(
+        run,
+        """SELECT 'student' AS role, count(*) AS n, sum(completion_tokens) AS tokens FROM attempts
+           UNION ALL SELECT 'teacher', count(*), sum(completion_tokens) FROM proposals""",
+    )
     told = {row["role"]: (row["n_rows"], row["tokens"]) for row in updates}
     assert told == {row["role"]: (row["n"], row["tokens"]) for row in sampled}, "of what was sampled alone"
     tokenizer = load_vocabulary(small_config().base.folder()).tokenizer

@@ -112,13 +112,8 @@ def test_rows_that_make_no_problem_are_named_with_the_reason(file: Path) -> None
     suite = Suite(suite="s", benchmarks=(Entry(benchmark="cruxeval_o", dataset=f"file:{file}"),))
     assert [item.item_id for item in load_items(suite.benchmarks[0])] == ["a", "b", "c"]
     told = left_out(suite)
-    lost = {
-        "benchmark": "cruxeval_o",
-        "item_id": "a",
-        "correct": None,
-        "detail": "",
-        "verdict": "infrastructure",
-    }
+    lost = {"benchmark": "cruxeval_o", "item_id": "a", "correct": None, "detail": ""}
+    lost |= {"verdict": "infrastructure"}
     assert unjudged_lines([lost, {**lost, "item_id": "b", "correct": False}], suite)[0] == (
         "in no score: cruxeval_o a (infrastructure)"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from flows.server import own_server
 from prefect.client.orchestration import get_client
 from test_evaluate_flow import fall
 
-suite, run = sys.argv[1], Path(sys.argv[2])
+suite, run, alone = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 
 def told(place, suite=suite):
     state = evaluate([str(place)], suite, return_state=True)
@@ -38,36 +38,62 @@ def told(place, suite=suite):
 
 async def artifacts():
     async with get_client() as client:
-        return {found.key: str(found.data) for found in await client.read_latest_artifacts()}
+        return {found.key: [str(found.data), found.description] for found in await client.read_latest_artifacts()}
 
 with own_server():
     states = [told(run.parent), told(run.parent)]
-    own = [told(run.parent, "yardstick"), told(run.parent, "yardstick")]
+    yardstick = [told(run.parent, "yardstick"), told(run.parent, "yardstick")]
     fall(run)
     states += [told(run), told(run / "no-run")]
-    print(json.dumps({"states": states, "own": own, "artifacts": asyncio.run(artifacts())}))
+    own = told(alone, "")
+    known = {"states": states, "yardstick": yardstick, "own": own, "artifacts": asyncio.run(artifacts())}
+    print(json.dumps(known))
 """
 
 
-def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
-    copy_of: Callable[[], Path], tmp_path: Path
-) -> None:
-    directory = copy_of()
-    suite = tmp_path / "small.toml"
+@pytest.fixture(scope="module")
+def measured(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run, and what one Prefect server knows after the flow has measured it, and another on a suite of its own."""
+    folder, apart = tmp_path_factory.mktemp("flow"), tmp_path_factory.mktemp("apart")
+    directory, alone = (Path(shutil.copytree(finished, to)) for to in (folder / "copy", apart / "alone"))
+    name_own_suite(alone, ["def f(x):\n return x+1", "def f(x):\n return x*2"])
+    suite = folder / "small.toml"
     suite.write_text(
         (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.95")
     )
-    told = prefect(FLOW, tmp_path, suite, directory)
-    of_stages = ["copy-evaluate-tiny", "copy-evaluate-yardstick"]
-    of_runs = ["scores-copy-tiny", "scores-copy-yardstick", "trend-copy-tiny"]
-    assert _kept(told) == of_stages + of_runs
-    scores = told["artifacts"]["scores-copy-tiny"]
+    modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
+    home = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
+    done = subprocess.run(
+        [sys.executable, "-c", FLOW, suite, directory, alone],
+        cwd=REPOSITORY,
+        env=os.environ | home | {"PYTHONPATH": modules},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return directory, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
+    measured: tuple[Path, dict[str, Any]],
+) -> None:
+    directory, told = measured
+    kept = sorted(
+        key for key in told["artifacts"] if not key.endswith("-progress")
+    )  # which a slow machine has
+    assert kept == [
+        *("alone-evaluate-own", "copy-evaluate-tiny", "copy-evaluate-yardstick"),
+        *("scores-alone-own", "scores-copy-tiny", "scores-copy-yardstick"),
+        *("trend-alone-own", "trend-copy-tiny"),
+    ]
+    scores, _ = told["artifacts"]["scores-copy-tiny"]
     assert "%" in scores and "points" in scores, "shares are shown as the report shows them"
     first, second, fallen, absent = told["states"]
     assert first == ["COMPLETED", "1 run evaluated on tiny, none below the base twice in a row"]
     assert second[0] == "COMPLETED"
     assert second[1].startswith("0 runs"), "in a folder, only what went on since is taken"
-    assert told["own"] == [["COMPLETED", f"{n} evaluated on yardstick"] for n in ("1 run", "0 runs")]
+    assert told["yardstick"] == [["COMPLETED", f"{n} evaluated on yardstick"] for n in ("1 run", "0 runs")]
     assert fallen[0] == "FAILED"
     assert fallen[1].startswith("copy: the students are 100 points below the base after generation 3 (")
     assert "as they were after generation 2; copy: the teachers are" in fallen[1]
@@ -76,53 +102,12 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     assert "is not a run directory" in absent[1]
 
 
-OWN = """
-import asyncio, json, sys
-from flows.evaluate import evaluate
-from flows.server import own_server
-from prefect.client.orchestration import get_client
-
-async def artifacts():
-    async with get_client() as client:
-        return {found.key: found.description for found in await client.read_latest_artifacts()}
-
-with own_server():
-    state = evaluate([sys.argv[1]], "", return_state=True)
-    print(json.dumps({"state": [state.type.value, state.message], "artifacts": asyncio.run(artifacts())}))
-"""
-
-
-def test_without_a_suite_the_flow_measures_a_run_on_its_own(
-    copy_of: Callable[[], Path], tmp_path: Path
-) -> None:
-    directory = copy_of()
-    name_own_suite(directory, ["def f(x):\n return x+1", "def f(x):\n return x*2"])
-    told = prefect(OWN, tmp_path, directory)
-    assert told["state"][0] == "COMPLETED" and "1 run evaluated on their own suites" in told["state"][1]
-    assert _kept(told) == ["copy-evaluate-own", "scores-copy-own", "trend-copy-own"]
-    assert told["artifacts"]["scores-copy-own"].startswith("own after generation 3 of ")
-
-
-def prefect(script: str, home: Path, *arguments: object) -> dict[str, Any]:
-    """What a script prints as JSON; its Prefect server lives as long as it."""
-    modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
-    apart = {"PREFECT_HOME": str(home / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        cwd=REPOSITORY,
-        env=os.environ | apart | {"PYTHONPATH": modules},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def _kept(told: dict[str, Any]) -> list[str]:
-    """The artifacts but those that a slow machine has besides."""
-    return sorted(key for key in told["artifacts"] if not key.endswith("-progress"))
+def test_without_a_suite_the_flow_measures_a_run_on_its_own(measured: tuple[Path, dict[str, Any]]) -> None:
+    _, told = measured
+    kind, message = told["own"]
+    assert kind == "COMPLETED" and "1 run evaluated on their own suites" in message
+    _, described = told["artifacts"]["scores-alone-own"]
+    assert described.startswith("own after generation 3 of ")
 
 
 def fall(directory: Path) -> None:

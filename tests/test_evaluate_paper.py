@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from benchmark_rows import ROWS, Row
+from command import populora
 from conftest import needs, small_config, start
 from random_base import write_random_base
 
@@ -56,11 +55,13 @@ def test_a_suite_is_fetched_and_evaluated_by_the_commands(
     with Session(start(run, small_config(base={"path": str(tmp_path / "base")}))) as session:
         train(session, 0)
 
-    missing = populora("evaluate", str(run), "--suite", str(suite), check=False)
+    missing = populora("evaluate", run, "--suite", suite)
     assert missing.returncode != 0 and "suite fetch" in missing.stderr
 
-    populora("suite", "fetch", str(suite), "--from", str(given))
-    told = populora("evaluate", str(run), "--suite", str(suite)).stdout
+    fetched = populora("suite", "fetch", suite, "--from", given)
+    assert fetched.returncode == 0, fetched.stderr
+    done = populora("evaluate", run, "--suite", suite, COLUMNS="80")
+    assert done.returncode == 0, done.stderr
     with Catalogue(run) as catalogue:
         scores = catalogue.rows("SELECT member_id, benchmark, n, low, score, high FROM evaluations")
         answers = catalogue.rows("SELECT benchmark, item_id, answer FROM evaluation_items")
@@ -69,20 +70,9 @@ def test_a_suite_is_fetched_and_evaluated_by_the_commands(
     assert {row["member_id"] for row in scores} > {BASE}
     assert all(row["low"] <= row["score"] <= row["high"] for row in scores)
     assert {row["benchmark"] for row in answers} == set(fixtures)
-    assert all(name in told for name in fixtures), "a terminal of 80 characters shows every name"
+    assert all(name in done.stdout for name in fixtures), "a terminal of 80 characters shows every name"
 
 
 def short_answers_of_any_rows(suite: str) -> str:
     """The suite without the checksums of the published files, its answers cut after a few tokens."""
     return re.sub(r"max_tokens = \d+", "max_tokens = 4", re.sub(r"(?m)^sha256.*\n", "", suite))
-
-
-def populora(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "populora_core.commands", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
-    assert not check or done.returncode == 0, done.stderr
-    return done

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import ask
 
 from examples import run_from_python
 from examples.add_sampler import Plain
@@ -17,7 +18,6 @@ from populora_core import (
     ProposalVerdict,
     Response,
     make_child,
-    open_run,
     open_sandbox,
     teacher_reward,
 )
@@ -27,6 +27,7 @@ from populora_core.support import trust
 from populora_core.support.errors import AdapterNotServed
 
 PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed", "add_sampler:Plain")
+SMALL = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.usefixtures("one_thread")]
 
 
@@ -58,17 +59,14 @@ def test_the_command_prints_a_line_for_each_generation(capsys: pytest.CaptureFix
 
 
 def test_a_run_is_played_from_python_and_goes_on(tmp_path: Path) -> None:
-    small = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
-    run = run_from_python.play(tmp_path / "run", *small, generations=1)
+    run = run_from_python.play(tmp_path / "run", *SMALL, generations=1)
     run_from_python.play(tmp_path / "run", generations=2)
-    with open_run(run.directory) as catalogue:
-        assert catalogue.rows("SELECT max(generation) AS newest FROM figures_generation") == [{"newest": 2}]
+    assert ask(run.directory, "SELECT max(generation) AS newest FROM figures_generation") == [{"newest": 2}]
 
 
 def test_another_sampler_is_proven_at_every_load_and_plays(tmp_path: Path) -> None:
-    small = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
     engine = "sampler.engine=examples.add_sampler:Plain"
-    run = run_from_python.play(tmp_path / "run", *small, engine, generations=1)
+    run = run_from_python.play(tmp_path / "run", *SMALL, engine, generations=1)
     record = read_manifest(stage_dir(run.directory, 1, "propose")).extra["sampler"]
     assert record["engine"] == "plain"
     assert record["probes"] and all(probe["largest_error"] < 1e-4 for probe in record["probes"])

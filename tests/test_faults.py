@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,20 +65,17 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def copy_on(finished: Path) -> Callable[[Disk], Path]:
-    def copy(disk: Disk) -> Path:
-        return Path(shutil.copytree(finished, disk.path / "run"))
-
-    return copy
+def directory(disk: Disk, finished: Path) -> Path:
+    """A copy of the finished run on the small disk."""
+    return Path(shutil.copytree(finished, disk.path / "run"))
 
 
 @pytest.mark.thorough
 def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
-    disk: Disk, copy_on: Callable[[Disk], Path], finished: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Disk, directory: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others fill it after the run has asked whether there is room for a generation."""
     monkeypatch.setattr(loop, "require_space", lambda run: None)
-    directory = copy_on(disk)
     refusals: list[str] = []
     with Session(Run.open(directory)) as session:
         while True:
@@ -99,10 +96,7 @@ def test_a_disk_that_fills_up_in_any_stage_loses_nothing(
     assert contents(directory).items() > contents(finished).items()
 
 
-def test_a_catalogue_that_finds_no_room_leaves_the_old_one(
-    disk: Disk, copy_on: Callable[[Disk], Path]
-) -> None:
-    directory = copy_on(disk)
+def test_a_catalogue_that_finds_no_room_leaves_the_old_one(disk: Disk, directory: Path) -> None:
     before = (directory / CATALOGUE).read_bytes()
     for free in (0, len(before) // 4):
         disk.limit(free)
@@ -114,10 +108,7 @@ def test_a_catalogue_that_finds_no_room_leaves_the_old_one(
 
 
 @pytest.mark.thorough
-def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(
-    disk: Disk, copy_on: Callable[[Disk], Path]
-) -> None:
-    directory = copy_on(disk)
+def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(disk: Disk, directory: Path) -> None:
     before = contents(directory)
     disk.remount("ro")
 

@@ -150,15 +150,8 @@ def _number(shown: str) -> float:
 
 
 CONSUMERS = (
-    in_the_views,
-    of_the_members,
-    on_the_console,
-    in_prefects_artifacts,
-    in_the_report,
-    in_the_reports_verdicts,
-    in_a_comparison,
-    in_the_trackers,
-    in_the_study,
+    *(in_the_views, of_the_members, on_the_console, in_prefects_artifacts, in_the_report),
+    *(in_the_reports_verdicts, in_a_comparison, in_the_trackers, in_the_study),
 )
 
 

@@ -41,8 +41,6 @@ def _config(folder: Path, **sections: dict[str, Any]) -> Path:
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)
 
 
@@ -56,17 +54,9 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started = []
 
     def begin(directory: Path, *options: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "populora_core.commands",
-            "run",
-            "--config",
-            str(_config(tmp_path, **TINY)),
-            *options,
-        ]
+        command = [sys.executable, "-m", "populora_core.commands", "run", *options]
         process = subprocess.Popen(
-            [*command, "--run-dir", str(directory)],
+            [*command, "--config", str(_config(tmp_path, **TINY)), "--run-dir", str(directory)],
             cwd=ROOT,
             env=_environment(tmp_path),
             stdout=subprocess.PIPE,

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 
 import pytest
 
+from bench.harness import status_kib
 from populora_core.support.devices import give_back
 
 BLOCK, COUNT = 64 * 1024, 2_000  # small enough to come from the heap: 128 MB in all
 
 
-def resident() -> int:
-    """Bytes of this process in memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library frees by its own rules")
 def test_pages_between_what_is_still_held_are_given_back() -> None:
     held = [bytearray(BLOCK) for _ in range(COUNT)]
-    before = resident()
+    before = status_kib("VmRSS")
     held = held[::8]  # what stays keeps the heap from shrinking by itself
     give_back()
-    assert before - resident() > 0.5 * BLOCK * COUNT
+    assert (before - status_kib("VmRSS")) * 1024 > 0.5 * BLOCK * COUNT
     assert len(held) == COUNT // 8

@@ -67,9 +67,6 @@ class TestGRPO:
         spread = math.sqrt(0.75)
         assert found == pytest.approx([1.0, -1.0, *[0.5 / spread] * 3, -1.5 / spread])
 
-    def test_a_problem_that_all_or_none_solved_teaches_nothing(self):
-        assert grpo([1.0, 1.0, -0.5, -0.5], list("ppqq"), ["s"] * 4) == [0.0] * 4
-
 
 class TestSuccessOnly:
     def test_only_what_did_better_than_its_group_counts(self):

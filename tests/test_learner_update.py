@@ -11,7 +11,6 @@ from populora_core.config.sections import UpdateSection
 from populora_core.learner import update as update_module
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules, UpdateStats
 from populora_core.learner.update import update_members
-from populora_core.model.probe import given_logprobs
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.support.devices import cpu_has_bfloat16
@@ -105,50 +104,12 @@ def test_nobody_learns_a_corpus_alone():
     assert after["a"] is before["a"]
 
 
-def test_a_corpus_makes_its_texts_more_probable():
-    stacked = stack()
-    sampled = TrainingRow("a", (9, 9), (2,), (-3.0,), 0.01)
-    text = TrainingRow("a", (3, 4), (5, 6, 1), (), 1.0, supervised=True)
-    states, found = newborns(stacked, "a"), []
-    for _ in range(3):
-        stacked.load({"a": states["a"].weights})
-        found.append(sum(given_logprobs(stacked, "a", text.prompt_ids, text.completion_ids)))
-        states, _ = update_members(stacked, states, [sampled, text], changed(corpus_share=0.5))
-    assert found == sorted(found) and found[0] < found[-1] - 0.1
-
-
 def test_an_update_without_rows_changes_nothing():
     stacked = stack()
     before = newborns(stacked, "a")
     after, stats = update_members(stacked, before, [], RULES)
     assert after == before
     assert stats["a"].tokens == 0
-
-
-def test_states_that_went_in_are_not_changed():
-    stacked = stack()
-    states = newborns(stacked, *MEMBERS)
-    copies = {member: state.weights.clone() for member, state in states.items()}
-    update_members(stacked, states, some_rows(), RULES)
-    assert all(torch.equal(states[member].weights, copies[member]) for member in MEMBERS)
-
-
-def test_the_same_update_twice_gives_the_same_bits():
-    results = []
-    for _ in range(2):
-        stacked = stack()
-        results.append(update_members(stacked, newborns(stacked, *MEMBERS), some_rows(), RULES))
-    (first, first_stats), (second, second_stats) = results
-    assert first_stats == second_stats
-    assert all(torch.equal(first[member].weights, second[member].weights) for member in MEMBERS)
-
-
-def test_what_others_do_changes_a_member_by_rounding_only():
-    stacked = stack()
-    states, rows = newborns(stacked, *MEMBERS), some_rows()
-    together, _ = update_members(stacked, states, rows, RULES)
-    alone, _ = update_members(stacked, states, [row for row in rows if row.member_id == "b"], RULES)
-    torch.testing.assert_close(together["b"].exp_avg, alone["b"].exp_avg, rtol=1e-4, atol=1e-6)
 
 
 def test_minibatches_are_steps_one_after_the_other_on_groups_that_stay_whole():
@@ -175,8 +136,7 @@ def test_a_member_at_the_base_has_no_divergence_and_a_weight_keeps_it_nearer():
     stacked = stack()
     rows, far = some_rows(), {}
     for kl in (1e-9, 3.0):
-        states = {member: MemberState.newborn(torch.zeros(stacked.layout.dimension)) for member in MEMBERS}
-        states = {m: MemberState.newborn(stacked.layout.init_row(np.random.default_rng(0))) for m in states}
+        states = {m: MemberState.newborn(stacked.layout.init_row(np.random.default_rng(0))) for m in MEMBERS}
         states, first = update_members(stacked, states, rows, changed(kl=kl, learning_rate=1e-2))
         assert all(first[member].kl == pytest.approx(0.0, abs=1e-6) for member in MEMBERS)
         for _ in range(5):
@@ -195,22 +155,6 @@ def test_the_learning_rate_of_a_member_falls_with_its_own_steps():
     assert [rules.learning_rate("m", steps) for steps in (0, 10, 30)] == pytest.approx([8e-3, 4e-3, 2e-3])
     both = UpdateRules(UpdateSection(learning_rate=8e-3, warmup_steps=4, decay_steps=10))
     assert both.learning_rate("m", 1) == pytest.approx(8e-3 * 0.5 * 10 / 11)
-
-
-def test_rewarding_a_completion_makes_it_more_probable():
-    stacked = stack()
-    states = newborns(stacked, "a")
-    row = TrainingRow("a", (3, 4), (5, 6, 1), (-3.0, -3.0, -3.0), 1.0)
-
-    def logprob() -> float:
-        stacked.load({"a": states["a"].weights})
-        with torch.no_grad(), stacked.routed([0]):
-            logits = stacked.model(input_ids=torch.tensor([[3, 4, 5, 6]]), use_cache=False).logits[0, 1:]
-        return float(torch.log_softmax(logits, -1)[range(3), row.completion_ids].sum())
-
-    before = logprob()
-    states, _ = update_members(stacked, states, [row], UpdateRules(UpdateSection(learning_rate=1e-3)))
-    assert logprob() > before
 
 
 def test_a_gradient_that_is_not_finite_is_refused():
@@ -254,17 +198,6 @@ def test_an_importance_cap_replaces_the_clip():
         assert capped[member].clip_fraction == 0.0
         assert capped[member].grad_norm < 0.1 * plain[member].grad_norm
         assert capped[member].logprob_mismatch == plain[member].logprob_mismatch
-
-
-def test_gradient_checkpointing_changes_nothing_but_memory():
-    stacked, rows = stack(), some_rows()
-    states = newborns(stacked, *MEMBERS)
-    plain, plain_stats = update_members(stacked, states, rows, RULES)
-    again, stats = update_members(stacked, states, rows, changed(gradient_checkpointing=True))
-    assert stats == plain_stats
-    for member in MEMBERS:
-        assert torch.equal(again[member].weights, plain[member].weights)
-        assert torch.equal(again[member].exp_avg_sq, plain[member].exp_avg_sq)
 
 
 def test_gradient_checkpointing_runs_every_layer_again_and_leaves_the_model_as_it_was():
@@ -316,16 +249,6 @@ def test_progress_counts_the_rows_that_were_trained():
     stacked, rows, done = stack(), some_rows(), []
     update_members(stacked, newborns(stacked, *MEMBERS), rows, RULES, done.append)
     assert sum(done) == sum(1 for row in rows if row.advantage)
-
-
-def test_training_in_bfloat16_follows_float32():
-    rows, moves = some_rows(), []
-    for dtype in (torch.float32, torch.bfloat16):
-        model = tiny_model(dtype)
-        stacked = StackedAdapters(model, layout_of(model))
-        states, _ = update_members(stacked, newborns(stacked, *MEMBERS), rows, RULES)
-        moves.append(states["b"].exp_avg)
-    assert torch.nn.functional.cosine_similarity(*moves, dim=0) > 0.98
 
 
 @pytest.mark.skipif(not cpu_has_bfloat16(), reason="this CPU does not multiply in bfloat16")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, commits, contents
+from conftest import GENERATIONS, ask, commits, contents
 from test_cli import populora
 
 from populora_core import open_run
@@ -56,11 +56,8 @@ def test_what_the_last_generation_needs_and_every_newest_adapter_stay(lean: Run)
     for generation in range(last + 1):
         for folder in lean.directory.glob(f"members/*/g{generation:04d}"):
             assert pruned(folder / "moments.safetensors") is (generation < last - 1)
-    with open_run(lean.directory) as run:
-        newest = run.rows("SELECT adapter_path FROM members")
-    assert all(
-        (lean.directory / row["adapter_path"] / "adapter_model.safetensors").is_file() for row in newest
-    )
+    for row in ask(lean.directory, "SELECT adapter_path FROM members"):
+        assert (lean.directory / row["adapter_path"] / "adapter_model.safetensors").is_file()
 
 
 @pytest.mark.thorough
@@ -104,13 +101,9 @@ def test_what_became_impossible_is_refused_and_nothing_changes(lean: Run, tmp_pa
         fork(lean, lean.config.run.generations, tmp_path / "fork", shared)
     assert not (tmp_path / "fork").exists()
     assert not (tmp_path / "store").exists(), "a store that was claimed could not be forked to again"
-    with open_run(lean.directory) as run:
-        (row, *_) = [
-            row
-            for row in run.rows("SELECT member_id, generation, path FROM adapters ORDER BY ALL")
-            if pruned(lean.directory / row["path"] / "adapter_model.safetensors")
-        ] or [None]
-    if row is not None:
+    adapters = ask(lean.directory, "SELECT member_id, generation, path FROM adapters ORDER BY ALL")
+    gone = (row for row in adapters if pruned(lean.directory / row["path"] / "adapter_model.safetensors"))
+    if row := next(gone, None):
         with pytest.raises(AdapterError, match="prune"):
             export_member(lean, row["member_id"], tmp_path / "out", generation=row["generation"])
     assert (contents(lean.directory), weights(lean.directory)) == before

@@ -97,27 +97,15 @@ def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
 
 
 @pytest.mark.thorough
-def test_processes_on_every_shard_give_what_one_process_gives(finished: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "processes"
-    with Session(start(directory, small_config(compute={"backend": "local"}))) as session:
-        train(session, 2)
-    assert contents(directory) == first_two(finished)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("harm", ["deleted", "flipped"])
-def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path], harm: str) -> None:
+def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before, counts = contents(directory), commits(directory)
     with Session(Run.open(directory)) as session:
         for stage in STAGE_NAMES:
             victim = sorted(stage_dir(directory, 2, stage).glob("*.parquet"))[0]
-            if harm == "deleted":
-                victim.unlink()
-            else:
-                data = bytearray(victim.read_bytes())
-                data[len(data) // 2] ^= 1
-                victim.write_bytes(data)
+            data = bytearray(victim.read_bytes())
+            data[len(data) // 2] ^= 1
+            victim.write_bytes(data)
             train(session, GENERATIONS)
             assert contents(directory) == before, stage
             counts[f"0002/{stage}"] += 1
@@ -140,11 +128,7 @@ def test_an_early_update_that_is_redone_and_comes_out_as_it_was_stays(copy_of: C
     before, counts = contents(directory), commits(directory)
     with Session(Run.open(directory)) as session:
         results = rerun(session, 1, "update")
-    assert [(r.stage, r.reused) for r in results] == [
-        ("update", True),
-        ("evaluate", True),
-        ("evolve", True),
-    ]
+    assert [(r.stage, r.reused) for r in results] == [("update", True), ("evaluate", True), ("evolve", True)]
     assert (contents(directory), commits(directory)) == (before, counts)
 
 
@@ -298,8 +282,7 @@ def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Pa
         Run.open(target)
     fork(source, 2, target, source.config)
     assert list(tmp_path.iterdir()) == [target]
-    inherited = {name: hash for name, hash in contents(finished).items() if name < "0003"}
-    assert contents(target) == inherited
+    assert contents(target) == first_two(finished)
 
 
 def _after(calls: int, function: Callable[..., None], instead: Callable[[], object]) -> Callable[..., None]:

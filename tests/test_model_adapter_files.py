@@ -53,17 +53,6 @@ def test_peft_loads_the_folder_and_computes_the_same_logits(tmp_path: Path, layo
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_peft_folder_gives_the_row_back(tmp_path: Path, layout: AdapterLayout):
-    row = random_rows(layout, "m")["m"]
-    write_peft(tmp_path / "m", layout, row, BASE_NAME)
-    assert torch.equal(read_weights(tmp_path / "m", layout), row)
-
-
-def test_the_base_is_named_as_the_caller_names_it(tmp_path: Path, layout: AdapterLayout):
-    write_peft(tmp_path / "m", layout, random_rows(layout, "m")["m"], BASE_NAME)
-    assert json.loads((tmp_path / "m" / CONFIG).read_text())["base_model_name_or_path"] == BASE_NAME
-
-
 def test_rewriting_a_folder_replaces_it_and_leaves_nothing_else(tmp_path: Path, layout: AdapterLayout):
     rows = random_rows(layout, "old", "new")
     for row in rows.values():
@@ -93,6 +82,7 @@ def test_a_member_comes_back_as_it_went(tmp_path: Path, layout: AdapterLayout):
     state = written(tmp_path / "m", layout)
     found = read_state(tmp_path / "m")
     assert read_layout(tmp_path / "m") == layout
+    assert json.loads((tmp_path / "m" / CONFIG).read_text())["base_model_name_or_path"] == BASE_NAME
     assert found.steps == state.steps
     for name in ("weights", "exp_avg", "exp_avg_sq"):
         assert torch.equal(getattr(found, name), getattr(state, name))

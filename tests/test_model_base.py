@@ -12,7 +12,7 @@ from tokenizers.models import BPE
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from populora_core.model import base as loading
-from populora_core.model.base import base_digest, hidden_states, load_base, output_layer, turn_end
+from populora_core.model.base import base_digest, hidden_states, load_base, turn_end
 from populora_core.support.errors import BaseModelError
 
 
@@ -48,17 +48,6 @@ def test_a_checkpoint_of_the_bases_precision_is_mapped_so_that_processes_share_i
     ]
     places = [parameter.data_ptr() for parameter in base.model.parameters()]
     assert {any(start <= place < end for start, end in ranges) for place in places} == {mapped}
-
-
-def test_the_dtype_is_the_callers(folder: Path):
-    assert load_base(folder, "bfloat16").model.dtype == torch.bfloat16
-
-
-def test_output_layer_of_hidden_states_gives_the_logits(folder: Path):
-    model = load_base(folder).model
-    ids = torch.tensor([[2, 3, 4]])
-    found = output_layer(model)(hidden_states(model, input_ids=ids, use_cache=False))
-    assert torch.equal(found, model(input_ids=ids).logits)
 
 
 def test_a_base_that_scales_its_logits_is_refused(folder: Path):

@@ -146,11 +146,7 @@ def test_a_step_after_the_weights_have_changed_sees_the_new_ones(
     "slots", [[0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2], [None, 0, 0, None, 2, 1], [2, None, 0, 2, None, 0]]
 )
 def test_a_mixed_batch_gives_each_row_what_its_member_gives_alone(
-    stacked: StackedAdapters,
-    monkeypatch: pytest.MonkeyPatch,
-    slots: list[int | None],
-    tokens: int,
-    few: int,
+    stacked: StackedAdapters, monkeypatch: pytest.MonkeyPatch, slots: list[int | None], tokens: int, few: int
 ):
     monkeypatch.setitem(FEW_PRODUCTS, "cpu", few)
     mixed = logits(stacked, slots, IDS, tokens)

@@ -47,32 +47,35 @@ def notebook(finished: Path) -> Iterator[str]:
         yield address
 
 
-def test_the_notebook_draws_and_follows_what_is_picked(notebook: str, finished: Path) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as driver:
+        yield driver
+
+
+def test_the_notebook_draws_and_follows_what_is_picked(browser: Any, notebook: str, finished: Path) -> None:
     with open_run(finished) as run:
         members = [row["member_id"] for row in run.rows("SELECT member_id FROM members ORDER BY ALL")]
-    with chromium() as browser:
-        wait = waiting.WebDriverWait(browser, PATIENCE)
-        set_width(browser, DESK, 4000)
-        browser.get(notebook)
-        drawn = wait.until(
-            lambda b: (found := b.execute_script(DRAWN)) and len(found) == 3 and all(found) and found
-        )
-        assert drawn[0] >= 3, "the plots that the report leads with"
-        picks = wait.until(lambda b: (found := b.execute_script(FIND)) and len(found) >= 3 and found)
-        options = {
-            pick: [option.text for option in pick.find_elements("tag name", "option")] for pick in picks
-        }
-        pick = next(pick for pick, names in options.items() if set(members) <= set(names))
-        waiting.Select(pick).select_by_visible_text(members[-1])
-        wait.until(lambda b: members[-1] in _titles(b))
-        keep(browser, screenshots() / "notebook.png", DESK)
-        assert browser.execute_script("return document.querySelectorAll('.marimo-error').length") == 0
-        wait.until(lambda b: all(abs(frame - page) <= 2 for frame, page in b.execute_script(HEIGHTS)))
+    wait = waiting.WebDriverWait(browser, PATIENCE)
+    set_width(browser, DESK, 4000)
+    browser.get(notebook)
+    drawn = wait.until(
+        lambda b: (found := b.execute_script(DRAWN)) and len(found) == 3 and all(found) and found
+    )
+    assert drawn[0] >= 3, "the plots that the report leads with"
+    picks = wait.until(lambda b: (found := b.execute_script(FIND)) and len(found) >= 3 and found)
+    options = {pick: [option.text for option in pick.find_elements("tag name", "option")] for pick in picks}
+    pick = next(pick for pick, names in options.items() if set(members) <= set(names))
+    waiting.Select(pick).select_by_visible_text(members[-1])
+    wait.until(lambda b: members[-1] in _titles(b))
+    keep(browser, screenshots() / "notebook.png", DESK)
+    assert browser.execute_script("return document.querySelectorAll('.marimo-error').length") == 0
+    wait.until(lambda b: all(abs(frame - page) <= 2 for frame, page in b.execute_script(HEIGHTS)))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_notebook_is_as_light_or_dark_as_its_plots(notebook: str, scheme: str) -> None:
-    with chromium() as browser, coloured(browser, scheme):
+def test_the_notebook_is_as_light_or_dark_as_its_plots(browser: Any, notebook: str, scheme: str) -> None:
+    with coloured(browser, scheme):
         wait = waiting.WebDriverWait(browser, PATIENCE)
         browser.get(notebook)
         dark, light_letters = wait.until(lambda b: (found := b.execute_script(DARK)) and found[1] and found)

@@ -297,10 +297,7 @@ def test_countdown_is_proposed_asked_and_judged_in_both_dialects(name: str, sand
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     "name",
-    [
-        "countdown",
-        pytest.param("countdown_of_reasoning_gym", marks=needs("reasoning_gym", "reasoning")),
-    ],
+    ["countdown", pytest.param("countdown_of_reasoning_gym", marks=needs("reasoning_gym", "reasoning"))],
 )
 def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
     name: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch

@@ -23,19 +23,8 @@ CONFIGS = REPOSITORY / "configs"
 @pytest.mark.parametrize("name", ["paper-7b", "solo-7b"])
 def test_the_dry_run_says_what_a_7b_takes(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_5_7B))
-    done = CliRunner().invoke(
-        app,
-        [
-            "run",
-            "--config",
-            str(CONFIGS / f"{name}.toml"),
-            "--run-dir",
-            "x",
-            "--dry-run",
-            "--set",
-            f"base.path={tmp_path}",
-        ],
-    )
+    words = ["run", "--config", str(CONFIGS / f"{name}.toml"), "--run-dir", "x", "--dry-run"]
+    done = CliRunner().invoke(app, [*words, "--set", f"base.path={tmp_path}"])
     assert done.exit_code == 0, done.output
     assert re.search(r"a sampler with its own base \(vllm\): .* (both stay resident|one sleeps)", done.output)
     assert re.search(

@@ -173,7 +173,6 @@ def measured_update() -> Iterator[Popen[str]]:
         pytest.param(TINY, "float32", 8, 8, 2048, False, id="tiny-kept"),
         pytest.param(TINY, "float32", 8, 8, 2048, True, id="tiny-checkpointed"),
         pytest.param(TINY, "bfloat16", 8, 8, 1024, False, id="tiny-bfloat16-kept"),
-        pytest.param(TINY, "bfloat16", 8, 8, 1024, True, id="tiny-bfloat16-checkpointed"),
         pytest.param(A_HUNDRED_MILLION, "float32", 4, 16, 512, True, id="hundred-million-checkpointed"),
     ],
 )

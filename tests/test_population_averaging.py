@@ -17,7 +17,7 @@ from populora_core.support.errors import PopulationError
 OUT, IN, RANK = 14, 18, 3
 
 counts = st.integers(2, 5)
-shares = st.floats(0.05, 1.0)
+shares = st.just(1.0) | st.floats(0.05, 1.0)  # at 1 all become one
 seeds = st.integers(0, 10_000)
 
 
@@ -58,18 +58,6 @@ def test_an_average_of_copies_is_the_member_itself(count: int, share: float, see
         assert found.energy_kept == pytest.approx(1.0)
         for name, factors in member.items():
             torch.testing.assert_close(update(found.factors[name]), update(factors), rtol=1e-4, atol=1e-4)
-
-
-@given(counts, seeds)
-@settings(max_examples=25)
-def test_members_become_the_best_adapter_of_the_rank_for_the_mean_of_their_updates(
-    count: int, seed: int
-) -> None:
-    members = [adapter(seed + place) for place in range(count)]
-    for found in average(members):
-        for name in members[0]:
-            mean = torch.stack([update(member[name]) for member in members]).mean(dim=0)
-            torch.testing.assert_close(update(found.factors[name]), best(mean), rtol=1e-3, atol=1e-3)
 
 
 @given(counts, shares, seeds)

@@ -33,25 +33,13 @@ def chances(n_teachers: int, n_students: int, seed: int) -> np.ndarray:
 def test_every_teacher_gets_one_match_and_students_share_them_evenly(
     n_teachers: int, n_students: int, scheme: str, seed: int
 ) -> None:
-    pairs = draw(chances(n_teachers, n_students, seed), scheme, seed=seed)
+    p = chances(n_teachers, n_students, seed)
+    pairs = draw(p, scheme, seed=seed)
+    assert pairs == draw(p, scheme, seed=seed), "the same seed draws the same"
     assert sorted(pair.teacher for pair in pairs) == list(range(n_teachers))
     counts = Counter(dict.fromkeys(range(n_students), 0))
     counts.update(pair.student for pair in pairs)
     assert max(counts.values()) - min(counts.values()) <= 1
-
-
-@given(sizes, st.sampled_from(sorted(SCHEMES)), seeds)
-def test_with_equal_numbers_every_student_plays_once(n: int, scheme: str, seed: int) -> None:
-    pairs = draw(chances(n, n, seed), scheme, seed=seed)
-    assert sorted(pair.student for pair in pairs) == list(range(n))
-
-
-@given(sizes, sizes, st.sampled_from(sorted(SCHEMES)), seeds)
-def test_the_same_seed_draws_the_same_matches(
-    n_teachers: int, n_students: int, scheme: str, seed: int
-) -> None:
-    p = chances(n_teachers, n_students, seed)
-    assert draw(p, scheme, seed=seed) == draw(p, scheme, seed=seed)
 
 
 def test_the_recorded_weight_is_how_often_the_pair_is_drawn() -> None:
@@ -127,16 +115,6 @@ def test_a_scheme_named_by_its_place_is_drawn_by() -> None:
     assert [pair.weight for pair in draw(chances(1, 4, seed=0), place, floor=0.0)] == [0.25]
     with pytest.raises(PopulationError, match="no matchmaking scheme"):
         draw(chances(1, 4, seed=0), place + "_not")
-
-
-def test_an_unknown_setting_of_a_scheme_is_refused() -> None:
-    with pytest.raises(PopulationError, match="pfsp has no parameter 'hardness'"):
-        draw_matches(np.ones((1, 1)), MatchSection(parameters={"hardness": 1.0}), 1, np.random.default_rng(0))
-
-
-def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(PopulationError, match="pfsp_hard"):
-        draw(np.full((2, 2), 0.5), "elo")
 
 
 def test_impossible_win_probabilities_are_refused() -> None:

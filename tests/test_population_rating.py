@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from conftest import small_config
@@ -97,18 +95,15 @@ def test_a_match_that_infrastructure_left_undecided_is_void(n_valid: int) -> Non
     assert outcome(None, n_valid=n_valid, n_lost=1) is Outcome.VOID
 
 
-def test_the_winner_rises_the_loser_falls_and_both_become_surer() -> None:
-    after = rate([Match("t", "s", Outcome.STUDENT)], {"t": FRESH, "s": FRESH}, RULES)
-    assert after["t"].mu < FRESH.mu < after["s"].mu
-    assert after["t"].sigma < FRESH.sigma
-    assert after["s"].sigma < FRESH.sigma
-
-
-def test_one_match_of_newcomers_gives_the_published_numbers() -> None:
-    after = rate([Match("t", "s", Outcome.TEACHER)], {"t": FRESH, "s": FRESH}, RULES)
-    assert after["t"].mu == pytest.approx(29.396, abs=1e-3)
-    assert after["s"].mu == pytest.approx(20.604, abs=1e-3)
-    assert after["t"].sigma == pytest.approx(7.171, abs=1e-3)
+@pytest.mark.parametrize(
+    ("outcome", "winner", "loser"), [(Outcome.TEACHER, "t", "s"), (Outcome.STUDENT, "s", "t")]
+)
+def test_one_match_of_newcomers_gives_the_published_numbers(
+    outcome: Outcome, winner: str, loser: str
+) -> None:
+    after = rate([Match("t", "s", outcome)], {"t": FRESH, "s": FRESH}, RULES)
+    assert (after[winner].mu, after[loser].mu) == pytest.approx((29.396, 20.604), abs=1e-3)
+    assert (after["t"].sigma, after["s"].sigma) == pytest.approx((7.171, 7.171), abs=1e-3)
 
 
 def test_a_draw_draws_ratings_together() -> None:
@@ -132,12 +127,6 @@ def test_a_void_match_leaves_the_ratings(a: Rating, b: Rating) -> None:
     assert rate([Match("t", "s", Outcome.VOID)], before, RULES) == before
 
 
-def test_rating_does_not_change_its_input() -> None:
-    before = {"t": FRESH, "s": FRESH}
-    rate([Match("t", "s", Outcome.STUDENT)], before, RULES)
-    assert before == {"t": FRESH, "s": FRESH}
-
-
 played = st.lists(
     st.builds(Match, st.sampled_from(["t0", "t1"]), st.sampled_from(["s0", "s1"]), st.sampled_from(Outcome)),
     max_size=8,
@@ -149,13 +138,6 @@ def test_rating_in_two_goes_equals_rating_in_one(matches: list[Match], cut: int)
     before = dict.fromkeys(("t0", "t1", "s0", "s1"), FRESH)
     in_two = rate(matches[cut:], rate(matches[:cut], before, RULES), RULES)
     assert in_two == rate(matches, before, RULES)
-
-
-def test_the_order_of_matches_matters() -> None:
-    matches = [Match("t", "s", Outcome.TEACHER), Match("t", "s", Outcome.STUDENT)]
-    before = {"t": FRESH, "s": FRESH}
-    one, other = (rate(order, before, RULES) for order in itertools.permutations(matches))
-    assert one["s"].mu != pytest.approx(other["s"].mu, abs=0.1)
 
 
 def test_ratings_may_grow_less_sure_when_skill_drifts() -> None:

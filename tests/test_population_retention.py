@@ -16,13 +16,6 @@ RECORD = REPOSITORY / "bench" / "results" / "retention.jsonl"
 Curve = list[dict[str, Any]]
 
 
-def curve(*points: tuple[float, float]) -> Curve:
-    return [
-        {"update": 5 * index, "difference": difference, "standard_error": error}
-        for index, (difference, error) in enumerate(points)
-    ]
-
-
 def returned(curves: Sequence[Curve]) -> int | None:
     """The first update after which an operator's children are back at their better parent; None where they never are.
 
@@ -34,17 +27,6 @@ def returned(curves: Sequence[Curve]) -> int | None:
         if gap >= -error:
             return points[0]["update"]
     return None
-
-
-def test_children_are_back_where_the_mean_over_seeds_is_not_below_by_more_than_its_error() -> None:
-    first, second = (
-        curve((-0.2, 0.02), (-0.05, 0.02), (0.03, 0.02)),
-        curve((-0.1, 0.02), (0.01, 0.02), (0, 0.02)),
-    )
-    assert returned([first, second]) == 10
-    assert returned([second]) == 5
-    assert returned([second, curve((-0.1, 0.02), (-0.03, 0.02), (-0.1, 0.02))]) == 5  # -0.01 ± 0.014
-    assert returned([first[:2], second[:2]]) is None
 
 
 @pytest.mark.parametrize("operator", EvolveSection().mutations + EvolveSection().crossovers)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.config.sections import EvolveSection
-from populora_core.population.fitness import FITNESS, fitness_of, learnable_share, standing
+from populora_core.population.fitness import fitness_of, learnable_share, standing
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import SELECTIONS, checked_places, choose_parents
 from populora_core.support.errors import PopulationError
@@ -75,16 +75,6 @@ def test_fitness_of_a_member_that_was_not_evaluated_is_refused(name: str) -> Non
     members = [member(0), member(1)]
     with pytest.raises(PopulationError, match="none of student-01-g0000, whose external fitness is None"):
         fitness_of(EvolveSection(fitness=name), members, {members[0].member_id: 0.5})
-
-
-def test_a_fitness_that_users_register_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FITNESS, "mean", lambda mu, sigma, external: mu)
-    assert fitness_of(EvolveSection(fitness="mean"), [member(0, 31.0)], {}) == {"student-00-g0000": 31.0}
-
-
-def test_an_unknown_fitness_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(PopulationError, match="blend, external, internal"):
-        fitness_of(EvolveSection(fitness="elo"), [member(0)], {})
 
 
 @pytest.mark.parametrize(
@@ -156,12 +146,6 @@ def test_fitness_without_bounds_does_not_break_selection() -> None:
     rng, standing = np.random.default_rng(0), np.array([math.inf, 1.0, 0.0, -math.inf])
     for selection in SELECTIONS:
         assert all(len(choose_parents(standing, 1, by(selection), rng)) == 1 for _ in range(100))
-
-
-def test_a_selection_named_by_its_place_chooses() -> None:
-    place = "populora_core.population.selection:tournament"
-    remember([place])
-    assert choose_parents(np.array([2.0, 1.0]), 1, by(place), np.random.default_rng(0)) == [0]
 
 
 @pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.support.ids:nothing"])

@@ -79,10 +79,7 @@ def regauge(parent: Adapter, condition: float, seed: int) -> dict[str, Factors]:
     rng = np.random.default_rng(seed)
     gauges = {name: matrix(RANK, RANK, condition, rng) for name in parent}
     return {
-        name: (
-            torch.linalg.solve(gauges[name], a.double()).to(a),
-            (b.double() @ gauges[name]).to(b),
-        )
+        name: (torch.linalg.solve(gauges[name], a.double()).to(a), (b.double() @ gauges[name]).to(b))
         for name, (a, b) in parent.items()
     }
 

@@ -68,12 +68,7 @@ class Server:
     def populora(self, *arguments: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
         return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def close(self) -> None:
@@ -151,7 +146,7 @@ def test_a_page_of_another_origin_reads_and_makes_nothing_in_a_browser(
         pytest.skip("no Chromium with its driver")
     (tmp_path / "index.html").write_text("<title>evil</title>")
     pages = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
-    Thread(target=pages.serve_forever, daemon=True).start()
+    Thread(target=pages.serve_forever, args=(0.01,), daemon=True).start()
     try:
         with browser.chromium() as chromium:
             chromium.get(f"http://{name}:{pages.server_port}/")

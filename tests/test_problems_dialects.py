@@ -307,8 +307,3 @@ def test_a_template_with_an_unknown_mark_names_file_and_mark(tmp_path):
 def test_a_missing_template_names_the_file_to_write(tmp_path):
     with pytest.raises(ProblemError, match=r"write propose_code_o\.txt"):
         CompactDialect(tmp_path).propose_prompt("code_o", [])
-
-
-def test_an_unknown_dialect_names_the_known_ones():
-    with pytest.raises(ProblemError, match="compact, instruct"):
-        dialect("latin")

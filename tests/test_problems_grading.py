@@ -199,10 +199,5 @@ def test_an_answer_that_was_cut_off_is_judged_where_that_is_asked_for(
     asked = [(PREDICT, attempt(written, finish="length"))]
     (strict,) = judge_attempts(dialect(name), Table(), asked)
     (judged,) = judge_attempts(dialect(name), Table(), asked, "judge")
-    assert strict.verdict is AttemptVerdict.FORMAT_ERROR
+    assert (strict.verdict, strict.answer) == (AttemptVerdict.FORMAT_ERROR, None)
     assert judged.verdict is verdict
-
-
-def test_an_answer_that_was_cut_off_is_a_format_error() -> None:
-    (judged,) = judge_attempts(COMPACT, Table(), [(FIND, attempt("1", finish="length"))])
-    assert (judged.verdict, judged.answer) == (AttemptVerdict.FORMAT_ERROR, None)

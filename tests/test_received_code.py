@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import duckdb
 import pytest
 from command import populora
+from conftest import PATIENCE
 from store_run import write_run
 
 from populora_core.compute.shards import LocalCompute, Shards
@@ -34,53 +36,61 @@ from populora_plugins.harvest.curriculum import Filters, NotRead, curriculum_tab
 from populora_plugins.harvest.environment import write_environment
 
 WATCHED = """
-import sys
+import json, sys
 from populora_core.commands.app import app
-try:
-    app(sys.argv[1:], standalone_mode=False)
-except BaseException as error:
-    print(str(error) or repr(error))
-print("CALLED" if "harmful" in sys.modules else "QUIET")
+for words in json.loads(sys.argv[1]):
+    try:
+        app(words, standalone_mode=False)
+    except BaseException as error:
+        print(str(error) or repr(error))
+    print("\\nCALLED" if "harmful" in sys.modules else "\\nQUIET", *words, flush=True)
 """
+"""Commands one after another, and after each whether the code was imported by then."""
+
+
+def received(directory: Path, **sections: Mapping[str, object]) -> Path:
+    """A run that came with a record in which its sender set these."""
+    write_run(Run.create(directory, Config(), "0" * 64).directory)
+    record = directory / "run.json"
+    document = json.loads(record.read_text())
+    for section, settings in sections.items():
+        document["config"][section] |= settings
+    record.write_text(json.dumps(document))
+    return directory
 
 
 @pytest.fixture
 def sent(tmp_path: Path) -> Path:
     """A run whose record names code, which lies in the run and in the working folder."""
-    directory = tmp_path / "run"
-    write_run(Run.create(directory, Config(), "0" * 64).directory)
-    record = directory / "run.json"
-    document = json.loads(record.read_text())
-    document["config"]["propose"]["types"] = ["code_o", "harmful:thing"]
-    document["config"]["base"]["dialect"] = "harmful:thing"
-    record.write_text(json.dumps(document))
+    named = {"propose": {"types": ["code_o", "harmful:thing"]}, "base": {"dialect": "harmful:thing"}}
+    directory = received(tmp_path / "run", **named)
     for folder in (directory, tmp_path):
         (folder / "harmful.py").write_text("open('PWNED', 'w')\n")
     return directory
 
 
+COMMANDS = [
+    ["inspect", "run"],
+    ["query", "run", "SELECT 1"],
+    ["report", "run"],
+    ["prune", "run", "--dry-run"],
+    ["fork", "run", "--generation", "0", "--to", "new"],
+    ["problems", "run", "--to", "problems"],
+    ["environment", "run", "--to", "environment"],
+    ["export", "run", "best", "--to", "adapter"],
+    ["serve", "run"],
+    ["resume", "run"],
+]
+
+
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["inspect", "run"],
-        ["inspect", "."],
-        ["query", "run", "SELECT 1"],
-        ["report", "run"],
-        ["prune", "run", "--dry-run"],
-        ["fork", "run", "--generation", "0", "--to", "new"],
-        ["problems", "run", "--to", "out"],
-        ["environment", "run", "--to", "out"],
-        ["export", "run", "best", "--to", "out"],
-        ["serve", "run"],
-        ["resume", "run"],
-    ],
+    ("place", "given"), [("run", [["inspect", "."]]), (".", COMMANDS)], ids=["in it", "beside"]
 )
-def test_no_command_imports_what_a_received_run_names(sent: Path, words: list[str]) -> None:
-    where = sent if "." in words else sent.parent
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *words], cwd=where, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.rstrip().endswith("QUIET"), done.stdout + done.stderr
+def test_no_command_imports_what_a_received_run_names(sent: Path, place: str, given: list[list[str]]) -> None:
+    command = [sys.executable, "-c", WATCHED, json.dumps(given)]
+    done = subprocess.run(command, cwd=sent.parent / place, capture_output=True, text=True, timeout=PATIENCE)
+    told = [line for line in done.stdout.splitlines() if line.startswith(("QUIET ", "CALLED "))]
+    assert told == [f"QUIET {' '.join(words)}" for words in given], done.stdout + done.stderr
     assert not list(sent.parent.rglob("PWNED"))
 
 
@@ -106,11 +116,7 @@ def test_a_run_whose_plug_in_is_not_here_opens(sent: Path) -> None:
 def test_a_run_whose_code_is_not_here_answers_and_gives_its_problems(
     tmp_path: Path, section: str, key: str, name: object
 ) -> None:
-    directory = tmp_path / "run"
-    write_run(Run.create(directory, Config(), "0" * 64).directory)
-    document = json.loads((directory / "run.json").read_text())
-    document["config"][section][key] = name
-    (directory / "run.json").write_text(json.dumps(document))
+    directory = received(tmp_path / "run", **{section: {key: name}})
     asked = populora("query", directory, "SELECT problem_id, answer FROM attempts WHERE answer = '2'")
     assert asked.returncode == 0 and "prob-g0002-t00-code_o-0000" in asked.stdout
     looked = populora("inspect", directory)
@@ -158,21 +164,12 @@ def test_a_catalogue_that_came_along_is_not_opened(tmp_path: Path) -> None:
         assert "mine" not in str(opened.rows("SELECT * FROM stages"))
 
 
-"""What a configuration says to read a file of this machine."""
-
-
 @pytest.fixture
 def named(tmp_path: Path) -> Path:
     """A run of an installed reward's, beside the folder that holds it."""
-    directory = tmp_path / "run"
-    write_run(Run.create(directory, Config(), "0" * 64).directory)
-    record = directory / "run.json"
-    document = json.loads(record.read_text())
-    document["config"]["grade"]["teacher_reward"] = "harmful:thing"
-    record.write_text(json.dumps(document))
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / "harmful.py").write_text("def thing(): ...\n")
-    return directory
+    return received(tmp_path / "run", grade={"teacher_reward": "harmful:thing"})
 
 
 END_OF_INPUT = "\x04"  # Ctrl-D
@@ -183,7 +180,7 @@ def resumed(run: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[
         "PYTHONPATH": str(run.parent / "installed"),
         owner.FOLDER: str(run.parent / "config"),
     }
-    command = [sys.executable, "-c", WATCHED, "resume", "run", "--plain", *words]
+    command = [sys.executable, "-c", WATCHED, json.dumps([["resume", "run", "--plain", *words]])]
     return subprocess.run(command, cwd=run.parent, env=where, text=True, timeout=120, **more)
 
 

@@ -348,33 +348,15 @@ def test_no_command_that_looks_touches_what_lies_outside_a_store_or_an_adapter(
             with suppress(*NOT_THERE):
                 changes_a_store(root / "store", draw, outside)
                 describes_an_adapter(root, draw, outside)
-        url, run, adapter = (
-            (root / "store").as_uri(),
-            str(root / "new" / "run"),
-            root / "members" / "a" / "adapter",
-        )
-        start = f'adapters.start_from={{students=["{adapter}"]}}'
-        cases.append(
-            case(
-                tmp_path,
-                root,
-                [
-                    ["pull", url, run],
-                    ["inspect", run],
-                    ["store", "sweep", url, "--days", "7", "--dry-run"],
-                    [
-                        "run",
-                        "--preset",
-                        "quick",
-                        "--run-dir",
-                        f"{root}/new/other",
-                        "--set",
-                        start,
-                        "--dry-run",
-                    ],
-                ],
-            )
-        )
+        url, run, other = (root / "store").as_uri(), str(root / "new" / "run"), str(root / "new" / "other")
+        start = f'adapters.start_from={{students=["{root}/members/a/adapter"]}}'
+        looking = [
+            ["pull", url, run],
+            ["inspect", run],
+            ["store", "sweep", url, "--days", "7", "--dry-run"],
+            ["run", "--preset", "quick", "--run-dir", other, "--set", start, "--dry-run"],
+        ]
+        cases.append(case(tmp_path, root, looking))
     found = watch(tmp_path, cases[1:], cases[:1])
     told = [f"case {number}\n  " + "\n  ".join(lines) for number, lines in enumerate(found) if lines]
     assert not told, "\n".join(told)

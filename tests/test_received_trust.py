@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_run import write_run
+from test_received_code import received
 from typer.testing import CliRunner
 
 import populora_core
@@ -56,20 +56,11 @@ def test_what_the_user_named_once_is_found_again(
     trust.require_trusted("of_mine:thing")
 
 
-def with_sources(directory: Path, store: str, base: Path) -> Run:
-    """A run that came with a record which names a store and a base of its sender's."""
-    write_run(Run.create(directory, Config(), "0" * 64).directory)
-    document = json.loads((directory / "run.json").read_text())
-    document["config"]["store"]["url"], document["config"]["base"]["path"] = store, str(base)
-    (directory / "run.json").write_text(json.dumps(document))
-    return Run.open(directory)
-
-
 def test_a_received_run_reaches_for_no_store_and_no_base_that_the_user_has_not_named(
     mine: Path, tmp_path: Path
 ) -> None:
     store, base = f"file://{tmp_path}/store", tmp_path / "base"
-    run = with_sources(tmp_path / "run", store, base)
+    run = Run.open(received(tmp_path / "run", store={"url": store}, base={"path": str(base)}))
     with pytest.raises(ConfigError, match=f"not named yourself: {store}"), Session(run):
         pass
     trust.trust([store])
@@ -129,12 +120,7 @@ FILES: dict[str, dict[str, dict[str, Any]]] = {
 
 def with_file(directory: Path, what: str, file: Path) -> Path:
     """A run that came with a record which names a file of the reader's."""
-    write_run(Run.create(directory, Config(), "0" * 64).directory)
-    document = json.loads((directory / "run.json").read_text())
-    for section, settings in json.loads(json.dumps(FILES[what]).replace("{}", str(file))).items():
-        document["config"][section] |= settings
-    (directory / "run.json").write_text(json.dumps(document))
-    return directory
+    return received(directory, **json.loads(json.dumps(FILES[what]).replace("{}", str(file))))
 
 
 def ended(*words: str) -> str:

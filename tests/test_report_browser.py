@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, PHONE, accessibility_faults, chromium, coloured, keep, overhang, set_width
-from browser import screenshots as screenshots_folder
+from browser import (
+    DESK,
+    MARKS,
+    PHONE,
+    accessibility_faults,
+    chromium,
+    coloured,
+    keep,
+    overhang,
+    screenshots,
+    set_width,
+)
 from test_study_claims import write_planted
 
 from flows.index_page import index_page
@@ -66,20 +76,15 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return write_report(runs, folder / f"{request.param.replace(' ', '-')}.html")
 
 
-@pytest.fixture(scope="module")
-def screenshots() -> Path:
-    return screenshots_folder()
-
-
 def show(browser: Any, page: Path, width: int) -> None:
     set_width(browser, width)
     browser.get(page.as_uri())
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
-def test_every_plot_is_drawn_and_readable(browser: Any, report: Path, screenshots: Path, width: int) -> None:
+def test_every_plot_is_drawn_and_readable(browser: Any, report: Path, width: int) -> None:
     show(browser, report, width)
-    keep(browser, screenshots / f"{report.stem}-{width}.png", width)
+    keep(browser, screenshots() / f"{report.stem}-{width}.png", width)
     browser.execute_script("document.querySelectorAll('details.section').forEach(d => { d.open = true })")
     figures = browser.execute_script(FIGURES)
     assert len(figures) == len(re.findall('<figure class="plot"', report.read_text())) > 10
@@ -92,23 +97,21 @@ def test_every_plot_is_drawn_and_readable(browser: Any, report: Path, screenshot
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
 def test_the_page_is_no_wider_than_the_screen_with_everything_open(
-    browser: Any, report: Path, screenshots: Path, width: int
+    browser: Any, report: Path, width: int
 ) -> None:
     show(browser, report, width)
     for summary in browser.find_elements("tag name", "summary"):
         browser.execute_script("arguments[0].click()", summary)
     assert browser.execute_script("return [...document.querySelectorAll('details')].every(d => d.open)")
     assert overhang(browser) <= 0
-    keep(browser, screenshots / f"{report.stem}-{width}-open.png", width)
+    keep(browser, screenshots() / f"{report.stem}-{width}-open.png", width)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_checker_of_accessibility_finds_nothing(
-    browser: Any, report: Path, screenshots: Path, scheme: str
-) -> None:
+def test_a_checker_of_accessibility_finds_nothing(browser: Any, report: Path, scheme: str) -> None:
     with coloured(browser, scheme):
         show(browser, report, DESK)
-        keep(browser, screenshots / f"{report.stem}-{scheme}.png", DESK)
+        keep(browser, screenshots() / f"{report.stem}-{scheme}.png", DESK)
         browser.execute_script(
             "document.querySelectorAll('details:not(.data)').forEach(d => { d.open = true })"
         )
@@ -125,7 +128,7 @@ def test_a_checker_of_accessibility_finds_nothing_on_the_page_of_a_whole_study(b
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_index_of_runs_is_readable_for_everyone(
-    browser: Any, finished: Path, screenshots: Path, tmp_path: Path, scheme: str
+    browser: Any, finished: Path, tmp_path: Path, scheme: str
 ) -> None:
     (tmp_path / "index.html").write_text(index_page(runs_in(finished.parent), Path.as_uri), "utf-8")
     with coloured(browser, scheme):
@@ -134,7 +137,7 @@ def test_the_index_of_runs_is_readable_for_everyone(
             assert overhang(browser) <= 0
             assert accessibility_faults(browser) == []
             assert "Students now solve" in browser.find_element("tag name", "body").text
-            keep(browser, screenshots / f"index-{width}-{scheme}.png", width)
+            keep(browser, screenshots() / f"index-{width}-{scheme}.png", width)
 
 
 def test_the_page_follows_a_dark_scheme(browser: Any, report: Path) -> None:

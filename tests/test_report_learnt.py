@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,11 @@ OWN = 5  # of the run's own problems, of each era
 NAME = f"tiny-{PROBLEMS}"
 
 
+def of_a_played_run(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of a run that was really played."""
+    return pytest.mark.thorough(pytest.mark.loop(pytest.mark.sandbox(test)))
+
+
 @given(st.sets(st.text(max_size=4), max_size=40), st.integers(1, 45), st.integers(1, 4))
 def test_a_sample_is_even_over_strata_and_follows_from_the_ids(
     names: set[str], problems: int, strata: int
@@ -90,9 +96,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(reported: Path) -> None:
     founded, later = scored(reported)
     assert (founded.generation, later.generation) == (0, 2)
@@ -108,9 +112,7 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
     assert asked["n"] == 3 * PROBLEMS
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> None:
     plain, with_scores = contents(finished), contents(reported)
     stages = {place: content for place, content in with_scores.items() if "/evaluate-" not in place}
@@ -118,9 +120,7 @@ def test_scores_change_nothing_of_the_run(reported: Path, finished: Path) -> Non
     assert stages == {place: plain[place] for place in stages}
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_a_score_that_a_kill_prevented_is_made_when_the_run_goes_on(reported: Path, tmp_path: Path) -> None:
     directory = Path(shutil.copytree(reported, tmp_path / "run"))
     folder = stage_dir(directory, 2, f"evaluate-{NAME}")
@@ -132,9 +132,7 @@ def test_a_score_that_a_kill_prevented_is_made_when_the_run_goes_on(reported: Pa
     assert {place: after[place] for place in before} == before
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finished: Path) -> None:
     said = " ".join(lines(reported))
     assert f"On held-out problems ({NAME}) the base solves" in said
@@ -143,9 +141,7 @@ def test_the_end_says_what_was_measured_and_nothing_else(reported: Path, finishe
     assert won(finished) is None
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: Path, finished: Path) -> None:
     figures = read_figures(reported, samples=False)
     yardstick, _, held_out = (plot.title for plot in lead_plots(figures)[:3])
@@ -160,9 +156,7 @@ def test_a_list_of_runs_has_a_line_of_what_the_report_says_at_length(reported: P
     assert "was not measured" in headline(read_figures(finished, samples=False))[0]
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path) -> None:
     (found,) = yardsticks(reported)
     assert found.generation == 2, "there is no problem yet after generation 0"
@@ -182,9 +176,7 @@ def test_the_yardstick_is_the_runs_own_first_and_newest_problems(reported: Path)
     assert "the base, which never changes" in " ".join(lines(reported))
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_teachers_and_base_write_for_the_same_newest_prompts(reported: Path) -> None:
     (found,) = validities(reported)
     assert found.generation == 2, "no teacher was asked in generation 0"
@@ -204,9 +196,7 @@ def test_teachers_and_base_write_for_the_same_newest_prompts(reported: Path) -> 
     assert "with the same references" in " ".join(lines(reported))
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_a_proposal_counts_as_valid_if_the_verifier_said_so(finished: Path) -> None:
     """But for those that repeat another, or that guesses solve, which other problems and settings decide."""
     rows = run_rows(finished, "SELECT *, verdict FROM proposals WHERE teacher_id <> 'anchor'")
@@ -248,9 +238,7 @@ def test_the_two_thoughts_stand_side_by_side_with_their_answers(
     assert (first, second) == (["y-1:014", "=[2,0]"], ["=[2,4]"])
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_the_end_shows_problems_of_the_teachers_at_first_beside_some_at_last(finished: Path) -> None:
     asked = run_rows(finished, ASKED)
     counts = Counter(
@@ -266,9 +254,7 @@ def test_the_end_shows_problems_of_the_teachers_at_first_beside_some_at_last(fin
     assert said.count("solved ") == len(asked)
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tmp_path: Path) -> None:
     (item,) = scored(reported)[-1:]
     level = item.first_hard_level()
@@ -287,9 +273,7 @@ def test_scores_by_level_are_in_every_place_that_shows_scores(reported: Path, tm
     assert "Which problems do they solve?" in page and "level 4" in page
 
 
-@pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
+@of_a_played_run
 def test_no_headline_is_built_on_a_suite_that_tells_nothing(
     finished: Path, reported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,9 +56,9 @@ def linked(address: str, path: Path) -> str:
     return f"{address}/{token_of(KEY, path.parent)}{quote(str(path))}"
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-def test_a_link_that_a_flow_made_gives_the_report(served: str, run: Path, name: str) -> None:
-    assert asked(report_address(run), Host=name) == (200, b"the report")
+def test_a_link_that_a_flow_made_gives_the_report(served: str, run: Path) -> None:
+    for name in ("127.0.0.1", "localhost"):
+        assert asked(report_address(run), Host=name) == (200, b"the report")
 
 
 def test_no_report_is_given_without_the_token_of_its_run(served: str, run: Path, tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_no_report_is_given_without_the_token_of_its_run(served: str, run: Path,
         assert asked(served + quote(path))[0] == 404
 
 
-@pytest.mark.parametrize("evil", ["evil.example", "127.0.0.1.evil.example", ""])
-def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path, evil: str) -> None:
-    assert asked(report_address(run), Host=evil)[0] == 404
+def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path) -> None:
+    for evil in ("evil.example", "127.0.0.1.evil.example", ""):
+        assert asked(report_address(run), Host=evil)[0] == 404, evil
 
 
 def test_half_a_request_holds_no_thread_and_a_bad_address_is_not_found(
@@ -119,10 +119,10 @@ def test_what_is_no_plain_file_of_the_owner_is_not_read(served: str, run: Path, 
         assert asked(report_address(run))[0] == 404
 
 
-@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/%00", "/../..", "//"])
-def test_a_path_that_no_file_can_have_is_answered(served: str, path: str) -> None:
-    place = Path("/", path.replace("%00", "\0"), REPORT)
-    assert asked(f"{served}/{token_of(KEY, place.parent)}{path}/{REPORT}")[0] == 404
+def test_a_path_that_no_file_can_have_is_answered(served: str) -> None:
+    for path in ("/" + "x" * 5000, "/%00", "/../..", "//"):
+        place = Path("/", path.replace("%00", "\0"), REPORT)
+        assert asked(f"{served}/{token_of(KEY, place.parent)}{path}/{REPORT}")[0] == 404, path[:9]
 
 
 def test_the_index_lists_the_runs_of_the_folder_with_links_to_their_reports(

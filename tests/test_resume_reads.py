@@ -22,7 +22,7 @@ from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.store.schema import to_table
 
-LONGEST = 1000
+LONGEST = 600  # generations, whose manifests are more than are kept parsed
 LENGTHS = (50, 200, LONGEST)
 
 

@@ -34,6 +34,7 @@ from populora_core.support.finish import FinishReason
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=4, alpha=8.0), base_digest(TINY))
 MEMBERS = ("a", "b", "c")
+Fault = Callable[[Worker, dict[str, Tensor]], None]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_what_the_learner_made_is_served_within_rounding(sampler: Sampler, serve
     ],
 )
 def test_after_one_step_in_bfloat16_every_fault_is_caught_at_load_and_nothing_else(
-    tmp_path: Path, rate: float, fault: Callable[[Worker, dict[str, Tensor]], None], why: str | None
+    tmp_path: Path, rate: float, fault: Fault, why: str | None
 ) -> None:
     """A step smaller than rounding: Adam's first moves every number of B by the rate."""
     worker = Worker(replace(SPEC, base=BaseSection(dtype="bfloat16")), threads=1)
@@ -146,15 +147,26 @@ def test_the_learner_records_its_own_pass_over_base_and_member(worker: Worker, s
     assert max(abs(x - y) for x, y in zip(probe.logprobs, probe.base_logprobs, strict=True)) > 0.01
 
 
-def test_an_adapter_that_is_not_applied_is_caught(worker: Worker, served: list[Served]) -> None:
-    sampler = faulty(worker, lambda rows: scale_b(worker, rows["b"], 0.0))
-    with pytest.raises(AdapterNotServed, match=r"does not serve b .*: it is not applied: the bare base"):
-        serve(sampler, served, "float32")
-
-
-def test_a_stale_adapter_is_caught(worker: Worker, served: list[Served]) -> None:
-    sampler = faulty(worker, lambda rows: rows.update(c=row_of(worker, "c", 1)))
-    with pytest.raises(AdapterNotServed, match=r"does not serve c .*: it is stale: c of g0001 answers"):
+@pytest.mark.parametrize(
+    ("who", "fault", "why"),
+    [
+        ("b", lambda worker, rows: scale_b(worker, rows["b"], 0.0), "it is not applied: the bare base"),
+        ("c", lambda worker, rows: rows.update(c=row_of(worker, "c", 1)), "it is stale: c of g0001 answers"),
+        ("a", lambda worker, rows: rows.update(a=rows["c"], c=rows["a"]), "it is swapped with c"),
+        ("a", lambda worker, rows: rows.update(a=rows["b"]), "the adapter of b answers"),
+        (
+            "b",
+            lambda worker, rows: rows.update(b=row_of(worker, "b", 3)),
+            "it answers like no version that is known",
+        ),
+    ],
+    ids=["not applied", "stale", "swapped", "of another member", "of no one"],
+)
+def test_another_adapter_in_a_members_place_is_caught(
+    worker: Worker, served: list[Served], who: str, fault: Fault, why: str
+) -> None:
+    sampler = faulty(worker, lambda rows: fault(worker, rows))
+    with pytest.raises(AdapterNotServed, match=f"does not serve {who} .*: {why}"):
         serve(sampler, served, "float32")
 
 
@@ -165,28 +177,10 @@ def test_a_parent_in_its_childs_place_is_caught(worker: Worker, served: list[Ser
         serve(sampler, [child, served[2]], "float32")
 
 
-def test_swapped_adapters_are_caught(worker: Worker, served: list[Served]) -> None:
-    sampler = faulty(worker, lambda rows: rows.update(a=rows["c"], c=rows["a"]))
-    with pytest.raises(AdapterNotServed, match=r"does not serve a .*: it is swapped with c"):
-        serve(sampler, served, "float32")
-
-
-def test_one_adapter_for_two_members_is_caught(worker: Worker, served: list[Served]) -> None:
-    sampler = faulty(worker, lambda rows: rows.update(a=rows["b"]))
-    with pytest.raises(AdapterNotServed, match=r"does not serve a .*: the adapter of b answers"):
-        serve(sampler, served, "float32")
-
-
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_wrong_scaling_is_caught(worker: Worker, served: list[Served], factor: float) -> None:
     sampler = faulty(worker, lambda rows: scale_b(worker, rows["b"], factor))
     with pytest.raises(AdapterNotServed, match=r"does not serve b .*: its scaling is wrong"):
-        serve(sampler, served, "float32")
-
-
-def test_other_weights_are_caught(worker: Worker, served: list[Served]) -> None:
-    sampler = faulty(worker, lambda rows: rows.update(b=row_of(worker, "b", 3)))
-    with pytest.raises(AdapterNotServed, match="answers like no version that is known"):
         serve(sampler, served, "float32")
 
 

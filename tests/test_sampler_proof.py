@@ -133,10 +133,6 @@ def play(worker: Worker) -> Play:
     )
 
 
-def test_five_hundred_tokens_are_what_an_adapter_is_told_by(rows: list[TrainingRow]) -> None:
-    assert sum(len(row.completion_ids) for row in rows) == 500 <= TOKENS
-
-
 def test_a_thousand_draws_of_the_engines_noise_refuse_no_member(play: Play) -> None:
     rng = np.random.default_rng(0)
     found = [

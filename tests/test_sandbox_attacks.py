@@ -20,6 +20,7 @@ import attack_traces
 import pytest
 from attack_calls import MACHINE_CODE
 from attacks import ATTACKS, Attack
+from sandboxed import run
 
 from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.instruct import fence
@@ -79,11 +80,6 @@ def unprivileged() -> Iterator[Sandbox]:
         patch.setattr("populora_core.sandbox.host.can_spare_uids", lambda: False)
         with start("bubblewrap", LIMITS) as opened:
             yield opened
-
-
-def run(sandbox: Sandbox, program: str, *inputs: str) -> JobResult:
-    (result,) = sandbox.run([Job("job", program, inputs or ("(3,)",))])
-    return result
 
 
 def neighbour(number: int) -> tuple[Job, JobResult]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, run
 
-from populora_core.sandbox.backends import BACKENDS, describe_backends, open_sandbox
+from populora_core.sandbox.backends import BACKENDS, BackendReport, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
 from populora_core.sandbox.jobs import Job, JobResult, Limits, python_of
 from populora_core.sandbox.jsonl import verify_lines
@@ -37,23 +37,9 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
 # Programs that mean well
 
 
-def test_outputs_are_literals_and_in_the_order_of_the_jobs(sandbox: SandboxPool) -> None:
-    jobs = [Job(f"j{n}", SQUARE, (f"({n},)",)) for n in range(40)]
-    assert sandbox.run(jobs) == [JobResult(f"j{n}", Status.OK, (str(n * n),)) for n in range(40)]
-
-
 def test_several_inputs_of_one_program_run_in_one_child_on_fresh_arguments(sandbox: SandboxPool) -> None:
     program = "seen = []\ndef f(items):\n    items.append(len(seen))\n    seen.append(1)\n    return items"
     assert run(sandbox, program, "([],)", "([],)", "([5],)").outputs == ("[0]", "[1]", "[5, 2]")
-
-
-def test_values_keep_their_types_and_dicts_their_order(sandbox: SandboxPool) -> None:
-    program = (
-        "def f(i):\n    return [True, 1, 1.0, -0.0, {'b': 1, 'a': (2,)}, {3, 1}, set(), 'é\\n', None][i]"
-    )
-    outputs = run(sandbox, program, *(f"({i},)" for i in range(9))).outputs
-    expected = ("True", "1", "1.0", "-0.0", "{'b': 1, 'a': (2,)}", "{1, 3}", "set()", "'é\\n'", "None")
-    assert outputs == expected
 
 
 def test_every_allowed_module_can_be_imported_inside(sandbox: SandboxPool) -> None:
@@ -137,13 +123,6 @@ def test_what_is_not_plain_data_is_refused(sandbox: SandboxPool, value: str) -> 
     assert run(sandbox, program).status is Status.NOT_PLAIN_DATA
 
 
-def test_subclasses_that_lie_about_equality_are_not_plain_data(sandbox: SandboxPool) -> None:
-    program = (
-        "class Yes(int):\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return Yes(x)"
-    )
-    assert run(sandbox, program).status is Status.NOT_PLAIN_DATA
-
-
 @pytest.mark.parametrize(
     "text", ["1) or (True,", "(1+1,)", "[1]", "(print(1),)", "(", "", "(1e999,)", "(x,)"]
 )
@@ -213,12 +192,6 @@ def test_a_limit_that_limits_nothing_is_refused() -> None:
 
 
 # Verification
-
-
-@pytest.mark.parametrize("value", ["hash('abc')", "str({'a', 'b', 'c', 'd', 'e'})", "str(object())"])
-def test_results_that_depend_on_the_process_are_nondeterministic(sandbox: SandboxPool, value: str) -> None:
-    (result,) = verify(sandbox, [Job("job", f"def f(x):\n    return {value}", ("(1,)",))])
-    assert (result.status, result.outputs) == (Status.NONDETERMINISTIC, ())
 
 
 def test_a_run_of_the_same_job_repeats_its_result_even_under_hash_order(sandbox: SandboxPool) -> None:
@@ -293,16 +266,24 @@ def test_a_bad_json_line_is_named_before_anything_runs(sandbox: SandboxPool, lin
 # Which of them work
 
 
-def test_backends_report_what_works_here(sandbox: SandboxPool) -> None:
-    reports = {report.name: report for report in describe_backends()}
+@pytest.fixture(scope="module")
+def reports() -> dict[str, BackendReport]:
+    """The report on every backend, where programs have one user id and no cgroup can be made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("populora_core.sandbox.backends.can_spare_uids", lambda: False)
+        patch.setattr("populora_core.sandbox.cgroups.usable", lambda: False)
+        return {report.name: report for report in describe_backends()}
+
+
+def test_backends_report_what_works_here(sandbox: SandboxPool, reports: dict[str, BackendReport]) -> None:
     assert reports[sandbox.name].works
     assert all(report.works or (report.reason and report.command) for report in reports.values())
 
 
-def test_what_a_backend_does_not_give_is_said(monkeypatch: pytest.MonkeyPatch, sandbox: SandboxPool) -> None:
-    monkeypatch.setattr("populora_core.sandbox.backends.can_spare_uids", lambda: False)
-    monkeypatch.setattr("populora_core.sandbox.cgroups.usable", lambda: False)
-    gives = next(report.gives for report in describe_backends() if report.name == sandbox.name)
+def test_what_a_backend_does_not_give_is_said(
+    sandbox: SandboxPool, reports: dict[str, BackendReport]
+) -> None:
+    gives = reports[sandbox.name].gives
     if sandbox.name == "docker":
         assert "a user id for each program" in gives and "cgroup limits on memory" in gives
     else:

@@ -28,6 +28,7 @@ echo o > /proc/sysrq-trigger
 sleep 60
 """
 """The machine's own files are there, and cannot be written to."""
+BOOT = "root=/dev/root rootfstype=hostfs rootflags=/ ro mem=2G con=null con0=null,fd:1 quiet"
 NO_ROOM = "ptrace set fp regs failed"
 """The panic of a kernel that has no room for a processor's registers (AMX has 8 KiB of them): nothing has run in it."""
 
@@ -41,19 +42,9 @@ def test_groups_hold_in_a_real_unified_hierarchy(tmp_path: Path) -> None:
     init = tmp_path / "init"
     init.write_text(INIT)
     init.chmod(0o755)
-    boot = [
-        "root=/dev/root",
-        "rootfstype=hostfs",
-        "rootflags=/",
-        "ro",
-        "mem=2G",
-        "con=null",
-        "con0=null,fd:1",
-        "quiet",
-    ]
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # where its memory lies
     booted = subprocess.run(
-        [str(LINUX), *boot, f"init={init}"],
+        [str(LINUX), *BOOT.split(), f"init={init}"],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command import populora
 from conftest import PATIENCE, contents, small_config, start
 
 from populora_core.benchmarks.items import suite_items
@@ -328,23 +328,8 @@ def test_a_loop_whose_suite_holds_nothing_back_is_refused(tmp_path: Path) -> Non
 def test_the_command_prints_cost_scores_and_where_the_answers_are(
     copy_of: Callable[[], Path], suite_file: Path
 ) -> None:
-    directory = copy_of()
-    command = [
-        sys.executable,
-        "-m",
-        "populora_core.commands",
-        "evaluate",
-        str(directory),
-        "--suite",
-        str(suite_file),
-    ]
-    environment = os.environ | {"COLUMNS": "100"}
-    done = [
-        subprocess.run(
-            [*command, "--members", "best"], cwd=REPOSITORY, env=environment, capture_output=True, text=True
-        )
-        for _ in range(2)
-    ]
+    words = ("evaluate", copy_of(), "--suite", suite_file, "--members", "best")
+    done = [populora(*words, COLUMNS="100") for _ in range(2)]
     assert [run.returncode for run in done] == [0, 0], done[0].stderr
     assert re.search(
         r"17 problems, 3 players, 51 completions of together at most [\d,]+ tokens", done[0].stdout

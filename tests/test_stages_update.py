@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from populora_core import open_run
 from populora_core.commands.app import app
-from populora_core.config.load import Config
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.engine import run_generation
@@ -28,14 +27,16 @@ def rewards_as_they_are(rewards, groups, cohorts, *, std_floor, clip):
     return list(rewards)
 
 
-def played(directory: Path, **update: object) -> Path:
+PAIR = {
+    "population": {"teachers": 1, "students": 1},
+    "propose": {"per_type": 8, "types": ("code_o", "code_i")},
+    "solve": {"attempts": 4},
+}
+
+
+def played(directory: Path, **sections: dict) -> Path:
     """One generation of one teacher and one student."""
-    config: Config = small_config(
-        population={"teachers": 1, "students": 1},
-        propose={"per_type": 8, "types": ("code_o", "code_i")},
-        solve={"attempts": 4},
-        update=update,
-    )
+    config = small_config(**PAIR | sections)
     with Session(start(directory, config)) as session:
         run_generation(session, 0)
         run_generation(session, 1)
@@ -43,9 +44,8 @@ def played(directory: Path, **update: object) -> Path:
 
 
 def test_students_alone_learn_in_minibatches_held_to_the_base(tmp_path: Path) -> None:
-    run = played(
-        tmp_path / "run", roles="students", minibatches=2, kl=0.1, estimator="maxrl", token_mean="type"
-    )
+    settings = {"roles": "students", "minibatches": 2, "kl": 0.1, "estimator": "maxrl", "token_mean": "type"}
+    run = played(tmp_path / "run", update=settings)
     with open_run(run) as catalogue:
         (teacher,) = catalogue.rows("SELECT * FROM updates WHERE role = 'teacher'")
         (student,) = catalogue.rows("SELECT * FROM updates WHERE role = 'student'")
@@ -78,12 +78,9 @@ def test_every_minibatch_has_an_even_share_of_each_students_problems_and_anchors
 
 def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_path: Path) -> None:
     trust.remember([f"{HERE}:rewards_as_they_are"])
-    run = played(
-        tmp_path / "run",
-        teacher_learning_rate=1e-4,
-        shuffle_rewards=True,
-        estimator=f"{HERE}:rewards_as_they_are",
-    )
+    shown = f"{HERE}:rewards_as_they_are"
+    settings = {"teacher_learning_rate": 1e-4, "shuffle_rewards": True, "estimator": shown}
+    run = played(tmp_path / "run", update=settings)
     with open_run(run) as catalogue:
         rates = {
             row["role"]: row["learning_rate"]
@@ -105,18 +102,13 @@ def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_p
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one generation, many of whose answers max_tokens cut."""
-    config = small_config(
-        population={"teachers": 1, "students": 1},
+    return played(
+        tmp_path_factory.mktemp("cut") / "run",
         propose={"per_type": 8, "types": ("code_o",)},
         solve={"attempts": 4, "max_tokens": 6},
         grade={"cut_answers": "judge"},
         update={"cut_completions": "mask"},
     )
-    directory = tmp_path_factory.mktemp("cut") / "run"
-    with Session(start(directory, config)) as session:
-        run_generation(session, 0)
-        run_generation(session, 1)
-    return directory
 
 
 def test_what_was_cut_teaches_no_one_where_it_is_masked(cut: Path) -> None:

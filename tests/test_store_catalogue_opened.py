@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
-import duckdb
 import pytest
 from store_run import commit_stage, generation_tables, write_run
 
@@ -40,27 +37,6 @@ def test_a_locked_catalogue_reads_its_own_folder_whatever_its_name(tmp_path, nam
         assert opened.query("SELECT DISTINCT generation FROM attempts").df()["generation"].tolist() == [1]
         with pytest.raises(PopuloraError):
             opened.query(f"SELECT * FROM read_parquet('{file}')").df()
-
-
-def test_any_duckdb_client_opens_it_from_any_folder(tmp_path):
-    script = (
-        "import duckdb, sys; con = duckdb.connect(sys.argv[1], read_only=True); "
-        "print(con.execute('SELECT count(*) FROM attempts').fetchall())"
-    )
-    path = publish(write_run(tmp_path / "run"))
-    done = subprocess.run([sys.executable, "-c", script, path], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "[(4,)]\n", done.stderr
-
-
-def test_it_may_be_attached_under_any_name(tmp_path):
-    with duckdb.connect() as connection:
-        connection.execute(f"ATTACH '{publish(write_run(tmp_path))}' AS tuesday (READ_ONLY)")
-        assert connection.execute("SELECT count(*) FROM tuesday.proposals").fetchall() == [(4,)]
-
-
-def test_a_fresh_catalogue_is_not_stale(tmp_path):
-    publish(write_run(tmp_path, generations=1))
-    assert not stale(tmp_path)
 
 
 def test_a_missing_or_unreadable_catalogue_is_stale(tmp_path):

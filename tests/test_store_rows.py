@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from row_types import render, type_name
+from row_types import render
 
 from made_runs.filled import filled
 from populora_core.store.schema import to_table
@@ -38,19 +38,6 @@ def wrong_table(ctx: RowReader) -> int:
 
 def test_the_types_are_those_of_the_declared_tables() -> None:
     assert (REPOSITORY / "populora_core/store/rows.py").read_text() == render(), "run: make docs"
-
-
-@pytest.mark.parametrize(
-    ("table", "name"),
-    [
-        ("matches", "MatchRow"),
-        ("proposal_checks", "ProposalCheckRow"),
-        ("population", "PopulationRow"),
-        ("external_fitness", "ExternalFitnessRow"),
-    ],
-)
-def test_a_type_is_named_in_the_singular(table: str, name: str) -> None:
-    assert type_name(table) == name
 
 
 def test_mypy_finds_each_wrong_name_and_a_forgotten_null(tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "POLL_SECONDS", 0.02)
 
 
+def drivers_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """An `nvidia-smi` in a folder that comes first: what it says is written by a script."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return tool
+
+
 def test_a_cpu_needs_no_lock(tmp_path: Path) -> None:
     with hold_device("cpu"), hold_device("cpu"):
         assert list(tmp_path.iterdir()) == []
@@ -81,10 +90,8 @@ def test_gpus_that_are_hidden_are_not_used(monkeypatch: pytest.MonkeyPatch, hidd
 def test_without_a_list_the_drivers_tool_tells_the_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\ncase $1 in --query-gpu=index) printf '0\\n1\\n' ;; *) echo GPU-abc ;; esac\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    says = "case $1 in --query-gpu=index) printf '0\\n1\\n' ;; *) echo GPU-abc ;; esac"
+    drivers_tool(tmp_path, monkeypatch, says)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert devices.visible_gpus() == ["0", "1"]
     assert devices.gpu_name() == "GPU-abc"
@@ -98,10 +105,8 @@ def test_without_a_list_the_drivers_tool_tells_the_gpus(
 
 
 def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 535.183.01, 9.0, 40960 MiB, 81920 MiB'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    says = "echo 'NVIDIA H100 80GB HBM3, 535.183.01, 9.0, 40960 MiB, 81920 MiB'"
+    tool = drivers_tool(tmp_path, monkeypatch, says)
     assert devices.gpus() == [devices.Gpu("NVIDIA H100 80GB HBM3", "535.183.01", 9.0, 40.0, 80.0)]
     told = {part: (works, detail) for part, works, detail in gpu_rows()}
     works, detail = told["GPU 0"]
@@ -117,10 +122,8 @@ def test_the_drivers_tool_describes_the_gpus(tmp_path: Path, monkeypatch: pytest
 def test_while_a_stage_runs_the_drivers_tool_tells_how_busy_its_gpus_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, tool = tmp_path / "asked", tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\necho \"$*\" > {asked}\nprintf '90 %%\\n30 %%\\n[N/A]\\n'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    asked = tmp_path / "asked"
+    drivers_tool(tmp_path, monkeypatch, f"echo \"$*\" > {asked}\nprintf '90 %%\\n30 %%\\n[N/A]\\n'")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
     monkeypatch.setattr(devices, "POLL_SECONDS", 0.0)
     with devices.watched("cuda", 2) as busy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -33,14 +32,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ui")
-
-
-def small_suite(home: Path) -> Path:
-    """A suite whose reported half is a twentieth of the bundled one."""
-    suite = home / "small.toml"
-    text = (ROOT / "configs/suites/tiny.toml").read_text()
-    suite.write_text(re.sub("validation = 0.5", "validation = 0.95", text))
-    return suite
 
 
 SUITES = {"quick": "tiny", "frontier": "frontier", "repl": "own"}
@@ -144,23 +135,6 @@ def night(desk: Desk, deployment: Any) -> str:
     said = [str(each["state"]["message"]) for each in new if each["end_time"]]
     assert said, new
     return said[0]
-
-
-def test_an_evaluation_is_launched_from_its_form_and_brings_the_report_up_to_date(
-    desk: Desk, home: Path
-) -> None:
-    run, suite = made(home, "nights") / "quick", small_suite(home)
-    report, name = run / "report.html", f"evaluate small: {run.name}"
-    before = report.stat().st_mtime_ns
-    given = {"run_dirs": str(run), "suite": str(suite), "members": "solvers"}
-    desk.launch("evaluate-nightly", "evaluate-form", named=name, **given)
-    desk.open_run(name)
-    desk.wait_state(name, "Completed")
-    desk.keep("evaluated")
-    assert desk.run(name)["state"]["message"].startswith("1 run evaluated on tiny")
-    assert report.stat().st_mtime_ns > before
-    desk.tab("Artifacts")
-    desk.find(f"//a[contains(@href,'/artifacts/')][.//*[normalize-space(.)='scores-{run.name}-tiny']]")
 
 
 @pytest.mark.parametrize("suite", ["", YARDSTICK])

@@ -203,8 +203,9 @@ def test_a_call_that_no_actor_survives_is_given_up_after_four_attempts(session: 
     pool.close()
 
 
-def test_actors_that_never_start_are_given_up(session: Session) -> None:
+def test_actors_that_never_start_are_given_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     assert session.backend.cluster
+    monkeypatch.setattr(actor_pool, "PAUSE_SECONDS", 0.01)
     pool = pool_of(toy(str, ready=lambda: os._exit(1)))
     with pytest.raises(WorkerLost) as lost:
         pool.ready()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import pytest
 from shared_run import MEMBER, STAGE, Written, begin, files, make
@@ -19,7 +19,7 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support.errors import RunDirectoryError
-from populora_plugins.cluster.pull import pull
+from populora_plugins.cluster.pull import Pulled, pull
 
 
 def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
@@ -42,16 +42,29 @@ def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
     make(other.directory)
 
 
-@pytest.mark.thorough
-def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(tmp_path: Path) -> None:
-    url, run, other = two_machines(tmp_path)
-    first = files(other)
+class Redrawn(NamedTuple):
+    """A stage that one machine made again, and another that has evaluated the old one and pulled the new one."""
+
+    run: Path
+    other: Path
+    before: dict[str, bytes]
+    evaluation: Path
+    pulled: Pulled
+
+
+@pytest.fixture(scope="module")
+def redrawn(tmp_path_factory: pytest.TempPathFactory) -> Redrawn:
+    url, run, other = two_machines(tmp_path_factory.mktemp("redrawn"))
+    before, evaluation = files(other), evaluate(other)
     redraw(run, b"second draw")
-    assert files(run.directory) != first
-    pulled = pull(url, other)
-    assert (pulled.brought, pulled.run.redraws()) == (1, {"0000/found": 7})
-    assert files(other) == files(run.directory)
-    assert (other / "superseded").is_dir()
+    return Redrawn(run.directory, other, before, evaluation, pull(url, other))
+
+
+@pytest.mark.thorough
+def test_a_rerun_with_a_seed_reaches_the_other_machines_by_pull(redrawn: Redrawn) -> None:
+    assert files(redrawn.run) != redrawn.before
+    assert (redrawn.pulled.brought, redrawn.pulled.run.redraws()) == (1, {"0000/found": 7})
+    assert files(redrawn.other) == files(redrawn.run)
 
 
 def two_machines(folder: Path) -> tuple[str, Run, Path]:
@@ -97,14 +110,11 @@ def evaluate(run: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(tmp_path: Path) -> None:
-    url, run, other = two_machines(tmp_path)
-    evaluation = evaluate(other)
-    redraw(run, b"second draw")
-    pull(url, other)
-    assert not evaluation.exists()
-    assert list((other / "superseded").glob("*/generations/0000/evaluate-tiny/evaluations.parquet"))
-    with Catalogue(other) as catalogue:
+def test_a_pull_sets_aside_evaluations_of_members_that_another_machine_redrew(redrawn: Redrawn) -> None:
+    assert not redrawn.evaluation.exists()
+    aside = redrawn.other / "superseded"
+    assert list(aside.glob("*/generations/0000/evaluate-tiny/evaluations.parquet"))
+    with Catalogue(redrawn.other) as catalogue:
         assert catalogue.rows("FROM evaluations") == []
 
 

@@ -24,12 +24,7 @@ from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.stages.engine import run_stage
 from populora_core.store.manifest import stage_dir
-from populora_core.support.errors import (
-    ConfigError,
-    DamagedObject,
-    RunDirectoryError,
-    StoreUnavailable,
-)
+from populora_core.support.errors import ConfigError, DamagedObject, RunDirectoryError, StoreUnavailable
 from populora_plugins.cluster.pull import pull
 from populora_plugins.cluster.shared import SharedRun
 from populora_plugins.cluster.sweeping import sweep

@@ -23,7 +23,6 @@ from own_suite import name_own_suite
 from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
 from torch.nn.functional import cross_entropy
 
-from populora_core.benchmarks.heldout import HeldOut
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import load_base
 from populora_core.problems.dialects import dialect
@@ -129,29 +128,15 @@ def evaluated(
     package: Path, address: str, model: str, count: int, to: Path, key: str = KEY, temperature: float = 1.0
 ) -> list[dict]:
     """The traces of an evaluation by the library's own command."""
-    words = [
-        package.name.replace("_", "-"),
-        "-m",
-        model,
-        "-n",
-        str(count),
-        "-o",
-        str(to),
-        "--no-push",
-        "--no-rich",
-    ]
+    words = [package.name.replace("_", "-"), "-m", model, "-n", str(count), "-o", str(to)]
+    words += ["--no-push", "--no-rich"]
     words += ["--client.base-url", f"{address}/v1", "--client.api-key-var", "ENDPOINT_KEY"]
     words += ["--env.agent.runtime.type", "subprocess", "--sampling.max-tokens", "96"]
     words += ["--sampling.temperature", str(temperature)]
+    own = {"PYTHONPATH": f"{package.parent}:{ROOT}", "ENDPOINT_KEY": key, "HOME": str(to)}
     done = subprocess.run(
         [sys.executable, "-c", EVALUATE, *words],
-        env=os.environ
-        | {
-            "PYTHONPATH": f"{package.parent}:{ROOT}",
-            "ENDPOINT_KEY": key,
-            "HOME": str(to),
-            "no_proxy": "127.0.0.1",
-        },
+        env=os.environ | own | {"no_proxy": "127.0.0.1"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -257,17 +242,6 @@ def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, 
     assert [list(result.outputs) for result in found] == [row["outputs"] for row in rows]
 
 
-def test_a_live_package_never_hands_out_what_a_suite_holds(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = live_package(finished, tmp_path / "written")
-    first = next(Grader(package).problems())
-    row = {"program": first.program, "inputs": first.inputs, "known_program": False}
-    monkeypatch.setattr("populora_plugins.harvest.grader.held_out", lambda own: HeldOut([row]))
-    other = next(Grader(package).problems())
-    assert program_key(other.program) != program_key(first.program)
-
-
 def test_a_live_package_never_hands_out_what_its_runs_own_suite_holds(
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
@@ -321,11 +295,7 @@ def hungry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "anchors.jsonl").write_text(json.dumps(row) + "\n")
     config = small_config(
         sandbox={"memory_mib": 1024},
-        anchors={
-            "share": 0.3,
-            "source": "dataset",
-            "parameters": {"path": str(folder / "anchors.jsonl")},
-        },
+        anchors={"share": 0.3, "source": "dataset", "parameters": {"path": str(folder / "anchors.jsonl")}},
     )
     run = start(folder / "run", config)
     with Session(run) as session:

@@ -21,7 +21,7 @@ from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import HubError
-from populora_core.support.hub import Kind, push
+from populora_core.support.hub import push
 from populora_core.support.shipped import shipped
 from populora_plugins.harvest.assemble import (
     ANY,
@@ -162,10 +162,7 @@ def test_the_command_tells_the_table_and_pushes_what_it_writes(found: Assembly, 
     assert {path.name for path in to.iterdir()} > {"README.md", "adapter_model.safetensors", "assembly.json"}
 
 
-@pytest.mark.parametrize("kind", ["model", "dataset"])
-def test_a_folder_is_pushed_whole_with_its_card(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_pushed_whole_with_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"README.md": "---\ntags: [populora]\n---\n# a card\n", "members/one/weights.bin": "w" * 1000}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -173,8 +170,8 @@ def test_a_folder_is_pushed_whole_with_its_card(
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     with serving() as hub:
         with pytest.raises(HubError, match="could not be pushed"):
-            push(tmp_path, "mine", kind)
+            push(tmp_path, "mine", "dataset")
         monkeypatch.setenv("HF_TOKEN", "hf_token")
-        assert "/me/mine/commit/" in push(tmp_path, "mine", kind)
-    assert hub.made == [(kind, "me/mine", True)]
-    assert hub.files == {f"{kind}s/me/mine/{name}": text.encode() for name, text in files.items()}
+        assert "/me/mine/commit/" in push(tmp_path, "mine", "dataset")
+    assert hub.made == [("dataset", "me/mine", True)]
+    assert hub.files == {f"datasets/me/mine/{name}": text.encode() for name, text in files.items()}

@@ -14,7 +14,7 @@ from hub_server import serving
 from own_suite import name_own_suite
 
 from populora_core.benchmarks.files import read_rows
-from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
+from populora_core.benchmarks.heldout import FRONTIER, TINY
 from populora_core.problems.dialects import dialect, thought_of
 from populora_core.problems.dialects.compact import compact_output
 from populora_core.problems.grading import judge_attempts
@@ -247,17 +247,6 @@ def test_no_problem_of_a_bundled_suite_is_in_it(sets: dict[str, Rows]) -> None:
         assert not held & {(written_out(row), text) for text in row["inputs"]}
 
 
-def test_problems_of_a_held_out_suite_are_left_out(
-    sets: dict[str, Rows], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = HeldOut([{**sets["problems"][0], "known_program": False}])
-    monkeypatch.setattr("populora_plugins.harvest.curriculum.held_out", lambda own: known)
-    done = write_curriculum([finished], tmp_path / "set")
-    assert done.held_out >= 1
-    assert done.rows["problems"] == len(sets["problems"]) - done.held_out
-    assert f"{done.held_out} problems were left out" in (tmp_path / "set" / "README.md").read_text()
-
-
 def test_problems_of_a_suite_that_one_of_the_runs_names_are_left_out(
     sets: dict[str, Rows], finished: Path, copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
@@ -268,6 +257,7 @@ def test_problems_of_a_suite_that_one_of_the_runs_names_are_left_out(
     for runs in ([own], [finished, own]):
         to = tmp_path / f"of-{len(runs)}"
         assert write_curriculum(runs, to, tested=0.0).held_out == len(same)
+        assert f"{len(same)} problems were left out" in (to / "README.md").read_text()
         written = {row["problem_id"] for row in read_rows(to / "problems" / "train.parquet")}
         assert written == {row["problem_id"] for row in sets["problems"]} - same
 

@@ -75,6 +75,19 @@ def written(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of such a run."""
+    directory = tmp_path_factory.mktemp("page") / "run"
+    Run.create(directory, small_config(), "digest")
+    return render([read_figures(write_run(directory))])
+
+
+@pytest.fixture(scope="module")
+def figures(finished: Path) -> Figures:
+    return read_figures(finished)
+
+
 def replace_texts(run_dir: Path, hostile: str) -> None:
     """Rewrite generation 2 with hostile text wherever a model writes."""
     tables = generation_tables(2)
@@ -101,24 +114,22 @@ def drawings(html: str) -> Iterator[ElementTree.Element]:
         yield ElementTree.fromstring(found)
 
 
-def test_the_page_is_well_formed_and_fetches_nothing(written: Path) -> None:
-    html = render([read_figures(written)])
+def test_the_page_is_well_formed_and_fetches_nothing(html: str) -> None:
     page = Page(html)
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert not re.search(r"url\(|@import|https?://(?!www.w3.org/2000/svg)", html)
     assert all(drawing.tag == "svg" for drawing in drawings(html))
 
 
-def test_the_page_runs_its_own_script_alone_and_that_is_small(written: Path) -> None:
-    html = render([read_figures(written)])
+def test_the_page_runs_its_own_script_alone_and_that_is_small(html: str) -> None:
     (script,) = re.findall("<script>(.*?)</script>", html, re.DOTALL)
     (allowed,) = re.findall("script-src '([^']+)'", html)
     assert allowed == f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"
     assert len(script) < 8192
 
 
-def test_every_plot_has_a_name_and_the_numbers_behind_it(finished: Path) -> None:
-    for section in sections(read_figures(finished)):
+def test_every_plot_has_a_name_and_the_numbers_behind_it(figures: Figures) -> None:
+    for section in sections(figures):
         for plot in section.plots:
             drawing = ElementTree.fromstring(str(plot.drawing))
             assert drawing.get("role") == "img" and str(drawing.get("aria-label")).startswith(plot.title)
@@ -126,8 +137,7 @@ def test_every_plot_has_a_name_and_the_numbers_behind_it(finished: Path) -> None
             assert {len(cells) for _, cells in plot.table.rows} == {len(plot.table.header)}
 
 
-def test_links_lead_to_sections_that_are_there(written: Path) -> None:
-    html = render([read_figures(written)])
+def test_links_lead_to_sections_that_are_there(html: str) -> None:
     anchors = set(re.findall(r'<section id="([^"]+)"', html))
     assert {link.removeprefix("#") for link in Page(html).links if link.startswith("#")} <= anchors
 
@@ -169,8 +179,8 @@ def test_long_text_is_cut_and_says_so() -> None:
     assert excerpt("x" * 10, 10) == "x" * 10
 
 
-def test_a_report_shows_every_part_that_the_run_has_rows_for(finished: Path) -> None:
-    shown = {section.key: section for section in sections(read_figures(finished))}
+def test_a_report_shows_every_part_that_the_run_has_rows_for(figures: Figures) -> None:
+    shown = {section.key: section for section in sections(figures)}
     assert set(shown) == {
         *("lead", "learning", "ratings", "complexity", "coverage", "policies"),
         *("verdicts", "evolution", "cost", "samples"),
@@ -190,8 +200,7 @@ def test_a_report_shows_every_part_that_the_run_has_rows_for(finished: Path) -> 
         assert f"Refused proposals: {text.plain(name)}" in titles
 
 
-def test_a_sample_shows_the_exact_prompt_and_every_attempt(finished: Path) -> None:
-    figures = read_figures(finished)
+def test_a_sample_shows_the_exact_prompt_and_every_attempt(figures: Figures) -> None:
     assert figures.samples
     for sample in figures.samples:
         assert len(sample.attempts) == figures.run.config.solve.attempts
@@ -206,8 +215,7 @@ def test_a_call_is_shown_as_it_is_written(arguments: str, written: str) -> None:
     assert text.call(arguments) == written
 
 
-def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
-    figures = read_figures(finished)
+def test_solve_rates_are_those_of_the_view(figures: Figures) -> None:
     plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")
     for label, value in newest(plot).items():
         rows = [
@@ -216,8 +224,7 @@ def test_solve_rates_are_those_of_the_view(finished: Path) -> None:
         assert value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
 
 
-def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
-    figures = read_figures(finished)
+def test_evaluations_appear_once_there_are_any(figures: Figures) -> None:
     scores = [
         {
             "generation": g,
@@ -230,8 +237,8 @@ def test_evaluations_appear_once_there_are_any(finished: Path) -> None:
         | {"lowest": 0.1 * g, "highest": 0.3 * g}
         for g in (1, 3)
     ]
-    figures = Figures(figures.run, figures.last, {**figures.rows, "evaluations": scores})
-    shown = next(section for section in sections(figures) if section.key == "evaluations")
+    evaluated = Figures(figures.run, figures.last, {**figures.rows, "evaluations": scores})
+    shown = next(section for section in sections(evaluated) if section.key == "evaluations")
     assert [plot.title for plot in shown.plots] == ["held-out: mini"]
     assert newest(shown.plots[0]) == {"students": text.percent(0.6)}
 
@@ -323,8 +330,7 @@ def test_a_comparison_begins_with_the_settings_that_differ(finished: Path, tmp_p
     assert page.index("update.learning_rate") < page.index('class="card"') < page.index('id="differences"')
 
 
-def test_what_is_counted_is_compared_per_100_proposals(finished: Path) -> None:
-    figures = read_figures(finished, samples=False)
+def test_what_is_counted_is_compared_per_100_proposals(figures: Figures) -> None:
     row = figures["figures_generation"][-1]
     x, rate = metrics.PROGRAMS.rates(figures, None)[-1]
     assert (x, rate) == (row["generation"], pytest.approx(100 * row["distinct_programs"] / row["proposals"]))
@@ -332,8 +338,7 @@ def test_what_is_counted_is_compared_per_100_proposals(finished: Path) -> None:
     assert metrics.CELLS.rates(figures, None)[-1][1] == pytest.approx(100 * row["cumulative_cells"] / so_far)
 
 
-def test_novelty_begins_where_something_can_be_repeated(finished: Path) -> None:
-    figures = read_figures(finished, samples=False)
+def test_novelty_begins_where_something_can_be_repeated(figures: Figures) -> None:
     rows = figures["figures_generation"]
     shown = dict(metrics.NOVELTY.points(figures, None))
     assert rows[0]["novelty"] > rows[-1]["novelty"], "nothing was there before the first"

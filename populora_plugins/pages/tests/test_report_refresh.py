@@ -80,9 +80,10 @@ def test_a_refresh_costs_little(finished: Path, tmp_path: Path) -> None:
     """Well under a second of CPU; the bound is loose, since a busy machine shares its caches."""
     shutil.copytree(finished, tmp_path / "run")
     refresh(tmp_path / "run")  # imports and templates
-    spent = []
-    for _ in range(3):
+
+    def spent() -> float:
         started = time.process_time()
         refresh(tmp_path / "run")
-        spent.append(time.process_time() - started)
-    assert min(spent) < 3.0
+        return time.process_time() - started
+
+    assert any(spent() < 3.0 for _ in range(3))

@@ -131,14 +131,15 @@ DISHONEST: dict[str, tuple[str, AttemptVerdict]] = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", DISHONEST)
-def test_a_function_that_does_not_answer_fails(sandbox: Sandbox, kind: str) -> None:
+def test_a_function_that_does_not_answer_fails(sandbox: Sandbox) -> None:
     row = next(row for row in MBPP_PLUS if row["entry_point"] == "last_place")
-    program, verdict = DISHONEST[kind]
-    (score,) = grade(sandbox, "mbpp_plus", (row, fenced(program)))
-    assert score.correct is False
-    if kind != "defines something else":  # taken for a body, it makes another program
-        assert score.verdict == verdict
+    scores = grade(sandbox, "mbpp_plus", *((row, fenced(program)) for program, _ in DISHONEST.values()))
+    assert [score.correct for score in scores] == [False] * len(DISHONEST)
+    found = dict(zip(DISHONEST, verdicts(scores), strict=True))
+    expected = {kind: verdict for kind, (_, verdict) in DISHONEST.items()}
+    for each in (found, expected):
+        del each["defines something else"]  # taken for a body, it makes another program
+    assert found == expected
 
 
 @pytest.mark.parametrize(("name", "place"), [("humaneval_plus", 0), ("mbpp_plus", 0), ("livecodebench", 2)])
@@ -171,11 +172,11 @@ STDIN: dict[str, tuple[str, AttemptVerdict]] = {
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", STDIN)
-def test_a_program_that_does_not_answer_fails(sandbox: Sandbox, kind: str) -> None:
-    program, verdict = STDIN[kind]
-    (score,) = grade(sandbox, "livecodebench", (LIVECODEBENCH[1], fenced(program)))
-    assert (score.correct, score.verdict) == (False, verdict)
+def test_a_program_that_does_not_answer_fails(sandbox: Sandbox) -> None:
+    asked = ((LIVECODEBENCH[1], fenced(program)) for program, _ in STDIN.values())
+    scores = grade(sandbox, "livecodebench", *asked)
+    found = {kind: (score.correct, score.verdict) for kind, score in zip(STDIN, scores, strict=True)}
+    assert found == {kind: (False, verdict) for kind, (_, verdict) in STDIN.items()}
 
 
 WAYS = {

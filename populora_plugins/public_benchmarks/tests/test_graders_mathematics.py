@@ -38,25 +38,6 @@ def grade(name: str, *answers: tuple[dict[str, Any], str]) -> list[ItemScore]:
     return measured.grade(items, [Response(text) for _, text in answers], "instruct", None)  # type: ignore[arg-type]
 
 
-def test_there_are_pairs_of_every_kind_for_every_benchmark() -> None:
-    assert len(PAIRS) >= 200
-    assert {pair["benchmark"] for pair in PAIRS} == set(BENCHMARKS)
-    kinds = {pair["kind"] for pair in PAIRS}
-    assert kinds >= {
-        "fraction",
-        "set",
-        "interval",
-        "units",
-        "text",
-        "equivalent",
-        "sign",
-        "boxed twice",
-        "no answer",
-    }
-    for name in BENCHMARKS:
-        assert {pair["correct"] for pair in PAIRS if pair["benchmark"] == name} == {True, False}
-
-
 @pytest.mark.thorough
 def test_pairs_are_judged_by_their_truth_but_for_those_that_the_page_lists() -> None:
     listed = set(re.findall(r"^\| `(\w+-\d+)` \|", PAGE.read_text(), re.MULTILINE))
@@ -192,7 +173,7 @@ def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() ->
 def test_answers_are_compared_from_any_thread() -> None:
     found = []
     comparisons = [Comparison("1/2", "0.5"), Comparison("1", TOWER), Comparison("x", "y")]
-    thread = threading.Thread(target=lambda: found.extend(compare(comparisons)))
+    thread = threading.Thread(target=lambda: found.extend(compare(comparisons, cpu_seconds=2.0)))
     thread.start()
     thread.join()
     assert [finding.verdict for finding in found] == ["correct", "timeout", "wrong"]

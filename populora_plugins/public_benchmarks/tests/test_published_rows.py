@@ -197,17 +197,3 @@ def test_a_value_too_large_for_a_text_is_its_digest(monkeypatch: pytest.MonkeyPa
     assert through(value) != through(tuple(value))
     assert through([1, 2, 3]) == [1, 2, 3]
     assert len(json.loads(encode([1, 2, 3, object()]))) == 2  # no builtin value: as it is, equal to nothing
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "count"), [("aime24", "aime24.jsonl.gz", 30), ("minerva", "minerva_math.jsonl.gz", 272)]
-)
-def test_other_published_forms_of_a_file_are_read_by_their_columns(name: str, file: str, count: int) -> None:
-    rows = published(file)
-    items = benchmark(name).load(rows)
-    assert len(items) == count
-    if name == "aime24":
-        golds = [row["answer"] for row in rows]
-        texts = [f"so it is $\\boxed{{{gold}}}$" for gold in golds]
-        scores = benchmark(name).grade(items, list(map(Response, texts)), "instruct", None)  # type: ignore[arg-type]
-        assert all(score.correct for score in scores)

@@ -132,8 +132,7 @@ def test_the_line_end_of_a_key_file_is_no_part_of_the_key(tmp_path: Path) -> Non
 def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         client.chat.completions.create(
-            model="base",
-            messages=[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+            model="base", messages=[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
         )
 
 

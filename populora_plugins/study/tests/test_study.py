@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-import pyarrow.parquet as pq
 import pytest
 from conftest import PATIENCE, alive, small_config, wait_for
 from small_study import nobody, small_study
@@ -34,13 +33,7 @@ from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.config import load_study
 from populora_plugins.study.play import Assignment, play
 from populora_plugins.study.report import write_report
-from populora_plugins.study.summary import (
-    MOST_BYTES,
-    origin_of,
-    read_summary,
-    stage_versions,
-    write_summary,
-)
+from populora_plugins.study.summary import MOST_BYTES, origin_of, read_summary, stage_versions, write_summary
 from populora_plugins.study.verdicts import read_results, write_verdicts
 
 
@@ -131,28 +124,12 @@ def test_a_killed_study_goes_on_and_comes_to_the_same(small: Path, monkeypatch: 
     assert plan(small).void == dict.fromkeys(("solo-seed-0003", "pair-seed-0003"), "version of match 1 → 99")
 
 
-def test_a_summary_survives_its_file(tmp_path: Path, small: Path) -> None:
-    origin = plan(small).left[0].origin
-    written = write_summary(tmp_path / "x-seed-0000.parquet", origin, [(1, "solve_rate", "all", 0.25)])
-    found = read_summary(tmp_path / "x-seed-0000.parquet")
-    assert (found.origin, found.values) == (written.origin, written.values)
-    assert pq.read_schema(tmp_path / "x-seed-0000.parquet").names == [
-        "generation",
-        "measure",
-        "part",
-        "value",
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda o: replace(o, base_digest="other"), "the base model is another"),
         (lambda o: replace(o, suite="other"), "evaluated on another suite"),
-        (
-            lambda o: replace(o, config=o.config | {"solve": o.config["solve"] | {"attempts": 9}}),
-            "→ 9",
-        ),
+        (lambda o: replace(o, config=o.config | {"solve": o.config["solve"] | {"attempts": 9}}), "→ 9"),
     ],
 )
 def test_a_summary_made_otherwise_does_not_count(small: Path, change: Callable, reason: str) -> None:

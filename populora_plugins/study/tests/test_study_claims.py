@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,7 @@ def nothing_differs(arm: str, progress: float, rng: np.random.Generator) -> dict
     return alike | {("held_out", "solo-00" if arm == "solo" else "student-00"): 0.3}
 
 
+@cache
 def study_of(measures: Callable, seeds: int = 6, noise: float = 0.02) -> list[list[Summary]]:
     return [[made(arm, seed, measures, noise) for seed in range(seeds)] for arm in ("pop-4+4", "solo")]
 

@@ -63,12 +63,7 @@ def planted(generation: int) -> dict[str, dict[str, list[Row]]]:
     tables["match"]["matches"] = [match | {"match_id": own(name)} for name in ("m0", "m1")]
     tables["propose"]["proposals"] = [
         proposal
-        | {
-            "proposal_id": own(name),
-            "problem_type": kind,
-            "match_id": own(of),
-            "completion_tokens": tokens,
-        }
+        | {"proposal_id": own(name), "problem_type": kind, "match_id": own(of), "completion_tokens": tokens}
         for name, kind, of, _, _, tokens in PROPOSALS
     ]
     kinds = {name: kind for name, kind, *_ in PROPOSALS}

@@ -36,13 +36,6 @@ def engine(deadly: Path) -> Iterator[EngineProcess]:
     sampler.close()
 
 
-def version(number: int) -> list[Served]:
-    return [
-        Served(each.member_id, each.folder, f"{1000 * number + index:064x}")
-        for index, each in enumerate(MEMBERS)
-    ]
-
-
 def direct(adapters: list[Served]) -> list[object]:
     here = FakeEngine()
     here.load(adapters)
@@ -96,13 +89,6 @@ def test_who_is_no_longer_waited_for_is_passed_on_to_the_engine(engine: EnginePr
     engine.load(MEMBERS)
     made = engine.generate(ASKED, None, lambda *drawn: [1])
     assert [bool(each.token_ids) for each in made] == [place != 1 for place in range(len(ASKED))]
-    assert engine.generate(ASKED) == direct(MEMBERS)
-
-
-def test_one_that_was_killed_while_idle_is_replaced_too(engine: EngineProcess) -> None:
-    engine.load(MEMBERS)
-    assert engine.pid is not None
-    os.kill(engine.pid, signal.SIGKILL)
     assert engine.generate(ASKED) == direct(MEMBERS)
 
 
@@ -172,27 +158,6 @@ def test_more_adapters_than_it_has_room_for_get_a_process_with_room(engine: Engi
     assert engine.pid == before, "room for the whole population was there from the start"
     engine.load([*MEMBERS, Served("m4", Path("none"), f"{9:064x}")])
     assert engine.pid != before
-
-
-def test_two_hundred_generations_leave_one_process_and_no_open_file_more() -> None:
-    """Eight adapters a generation, the engine ended and started again every 200 of them, as on a GPU."""
-    engine = EngineProcess("fake", FakeEngine, recycle_after=200, room=4)
-    pids: set[int | None] = set()
-    opened: list[int] = []
-    for number in range(200):
-        adapters = version(number)
-        engine.load(adapters)
-        assert engine.generate(ASKED) == direct(adapters)
-        engine.rest()
-        pids.add(engine.pid)
-        opened.append(len(os.listdir("/proc/self/fd")))
-    children = subprocess.run(
-        ["pgrep", "-c", "-P", str(os.getpid()), "-f", "vllm.process"], capture_output=True, text=True
-    )
-    engine.close()
-    assert len(pids) == 200 * 4 // 200
-    assert max(opened) == opened[0]
-    assert children.stdout.strip() == "1"
 
 
 ALONE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -165,6 +166,8 @@ def test_two_hundred_generations_of_it_leave_nothing_behind(said: list[str], tmp
         assert sampler.generate(asked) == alone.generate(asked)
         states, _ = update_members(worker.learn(), states, rows, rules)
         sizes.append((tensors() if number in (9, 199) else 0, len(os.listdir("/proc/self/fd"))))
+    below = ["pgrep", "-c", "-P", str(os.getpid()), "-f", "vllm.process"]
+    assert subprocess.run(below, capture_output=True, text=True).stdout.strip() == "1"
     worker.close()
     assert said == ["empty cache"] * 200
     assert sizes[199] == sizes[9]

@@ -117,11 +117,7 @@ def test_a_base_row_beside_adapter_rows_is_the_bases(sampler: VllmSampler, refer
     ("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.4, 0.7), (0.6, 0.5), (0.0, 0.5)]
 )
 def test_log_probabilities_are_those_after_temperature_and_before_top_p(
-    sampler: VllmSampler,
-    reference: TorchSampler,
-    stacked: StackedAdapters,
-    temperature: float,
-    top_p: float,
+    sampler: VllmSampler, reference: TorchSampler, stacked: StackedAdapters, temperature: float, top_p: float
 ) -> None:
     requests = asked("m0", "m5", None, temperature=temperature, top_p=top_p)
     for request, completion in zip(requests, sampler.generate(requests), strict=True):

@@ -107,17 +107,9 @@ threads = 1
 def test_a_whole_generation_runs_on_it(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(GENERATION)
     directory = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "populora_core.commands",
-        "run",
-        "--plain",
-        "--config",
-        str(tmp_path / "config.toml"),
-    ]
+    words = ["run", "--plain", "--config", str(tmp_path / "config.toml"), "--run-dir", str(directory)]
     done = subprocess.run(
-        [*command, "--run-dir", str(directory)],
+        [sys.executable, "-m", "populora_core.commands", *words],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
