@@ -11,8 +11,10 @@ from store_run import item_row
 from flows.trend import trend
 from populora_core.benchmarks.scores import (
     ALL,
+    by_problem,
     group_interval,
     headline_rows,
+    headlines,
     metrics_of,
     score_rows,
     tells_nothing,
@@ -71,6 +73,14 @@ def test_a_suite_on_which_all_score_at_the_floor_tells_nothing(base: str, member
     assert tells_nothing(rows, suite) is nothing
     alone = [row for row in rows if row["member_id"] == "base"]
     assert not tells_nothing(alone, suite)
+
+
+def test_scores_of_a_benchmark_that_is_not_installed_here_are_read() -> None:
+    entry = Entry(benchmark="somebody_elses:Exam", dataset="file:exam.parquet", k=(1,))
+    suite = Suite(suite="small", benchmarks=(entry,))
+    (rule,) = headlines(suite)
+    assert by_problem(answers("m", entry.benchmark, "+-"), rule)["m"].n_correct == 1
+    assert not tells_nothing([], suite)
 
 
 def test_a_score_that_guesses_reach_tells_nothing() -> None:

@@ -161,6 +161,8 @@ def test_a_suite_is_another_when_its_rows_change(tmp_path: Path, rows: list[dict
         ("suite = 'x'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'\nattempts = 4", "greedy"),
         ("suite = 'x'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'\nk = [2]", "attempts"),
         ("suite = ", "no usable suite"),
+        ("suite = 'my suite'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'", "suite"),
+        ("suite = 'validity'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'", "another name"),
     ],
 )
 def test_a_wrong_suite_file_is_refused_by_what_is_wrong(tmp_path: Path, text: str, part: str) -> None:
@@ -260,4 +262,8 @@ def test_overlap_is_what_is_shared() -> None:
     assert (found.overlapping, found.items, found.documents) == (1, 2, 1)
     assert (found.mean_share, found.highest) == (0.25, 0.5)
     assert contamination(items, [], n=3).mean_share == 0.0
+    same_id = [items[0], Item("a", "other", items[1].fields)]
+    assert (contamination([*same_id, items[0]], ["one two three"], n=3).items) == 2, (
+        "asked twice, it counts once"
+    )
     assert contamination(items, ["five six seven"], n=13).highest == 1.0, "a short text is one run"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 from conftest import contents, small_config, start
 from hypothesis import given
@@ -27,6 +28,7 @@ from populora_core.report import learnt
 from populora_core.report.figures import read_figures
 from populora_core.report.index import glance
 from populora_core.report.learnt import (
+    PLAYED,
     Won,
     brief,
     held_out_claim,
@@ -55,7 +57,7 @@ from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import stage_dir
+from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.support.errors import EXIT_ERROR, RunDirectoryError
 from populora_core.support.finish import FinishReason
 from populora_core.support.shipped import shipped
@@ -101,9 +103,7 @@ def test_solvers_and_base_are_scored_on_the_same_problems_as_often_as_asked(repo
     founded, later = scored(reported)
     assert (founded.generation, later.generation) == (0, 2)
     assert {item.suite for item in (founded, later)} == {NAME}
-    assert founded.gain().value == 0.0 == founded.solvers.value - founded.base.value, (
-        "founders equal the base"
-    )
+    assert founded.gain.value == 0.0 == founded.solvers.value - founded.base.value, "founders equal the base"
     assert founded.problems == later.problems == 3 * PROBLEMS
     with Catalogue(reported) as catalogue:
         (asked,) = catalogue.rows(
@@ -297,6 +297,41 @@ def test_no_headline_is_built_on_a_suite_that_tells_nothing(
             f"SELECT sandbox FROM stages WHERE stage = 'evaluate-{NAME}' AND generation = 2"
         )
     assert "-python3." in judged["sandbox"]
+
+
+def test_the_length_of_programs_is_that_of_teachers_alone() -> None:
+    """The newest generations may hold nothing but anchors."""
+    rows = "(1, 'teacher-00-g0000', 3), (2, 'teacher-00-g0000', 5), (9, 'anchor', 1)"
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"CREATE TABLE problems AS FROM (VALUES {rows}) v(generation, teacher_id, lines_of_code)"
+        )
+        assert connection.execute(PLAYED).fetchall() == [(4.0, 4.0)]
+
+
+@of_a_played_run
+def test_a_score_of_chosen_members_is_no_score_of_the_population(reported: Path, tmp_path: Path) -> None:
+    shutil.copytree(reported, tmp_path / "run")
+    newest = scored(reported)[-1]
+    folder = stage_dir(tmp_path / "run", newest.generation, f"evaluate-{newest.suite}")
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    by_hand = replace(manifest, extra=manifest.extra | {"members": "best"})
+    (folder / MANIFEST).write_text(by_hand.to_json())
+    assert [each.generation for each in scored(tmp_path / "run")] == [
+        each.generation for each in scored(reported)[:-1]
+    ]
+
+
+@of_a_played_run
+def test_a_run_that_was_interrupted_in_its_last_generation_is_not_finished(
+    finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    whole = glance(tmp_path / "run")
+    shutil.rmtree(stage_dir(tmp_path / "run", whole.target, "evolve"))
+    ended = glance(tmp_path / "run")
+    assert (whole.state, ended.state, ended.generation) == ("finished", "stopped", whole.target - 1)
 
 
 def test_a_headline_from_another_suite_names_it() -> None:

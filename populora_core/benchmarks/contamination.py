@@ -47,13 +47,13 @@ def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRA
     for document in documents:
         seen |= ngrams(document, n)
         count += 1
-    shares = {}  # by id: a benchmark that is asked at two temperatures counts once
-    for item in items:
-        own = ngrams(item_text(item), n)
-        shares[item.item_id] = len(own & seen) / len(own) if own else 0.0
+    shares = {}  # by text: a benchmark that is asked at two temperatures counts once
+    for text in map(item_text, items):
+        own = ngrams(text, n)
+        shares[text] = len(own & seen) / len(own) if own else 0.0
     return Contamination(
         n=n,
-        items=len(items),
+        items=len(shares),
         documents=count,
         overlapping=sum(share > 0 for share in shares.values()),
         mean_share=sum(shares.values()) / len(shares),

@@ -6,9 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from populora_core.benchmarks.benchmark import benchmark
+from populora_core.benchmarks.benchmark import BENCHMARKS, benchmark
 from populora_core.benchmarks.items import left_out
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
+from populora_core.benchmarks.suite import OWN as OWN
+from populora_core.benchmarks.suite import VALIDITY as VALIDITY
+from populora_core.benchmarks.suite import YARDSTICK as YARDSTICK
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support import ids
@@ -16,12 +19,10 @@ from populora_core.support import ids
 ALL = "all"
 BASE = "base"
 """The id under which scores of the base without an adapter are stored, in place of a member's."""
-YARDSTICK, FIRST, NEWEST = "yardstick", "first_problems", "newest_problems"
-"""The suite made of a run's own problems, and its two benchmarks."""
-VALIDITY, PROMPTS = "validity", "newest_prompts"
-"""The suite of the prompts that teachers were given last, and its benchmark."""
-OWN = (YARDSTICK, VALIDITY)
-"""Suites that a run is for itself."""
+FIRST, NEWEST = "first_problems", "newest_problems"
+"""The two benchmarks of the yardstick."""
+PROMPTS = "newest_prompts"
+"""The benchmark of the validity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def headlines(suite: Suite) -> list[ScoreRule]:
     """The first metric of each benchmark: what the mean over the suite is made of."""
     first: dict[str, ScoreRule] = {}
     for entry in suite.benchmarks:
-        first.setdefault(entry.benchmark, metrics_of(entry)[0])
+        first.setdefault(entry.benchmark, ScoreRule(f"pass@{entry.k[0]}", entry, entry.k[0], votes=False))
     return list(first.values())
 
 
@@ -90,7 +91,7 @@ def tells_nothing(rows: Iterable[EvaluationRow], suite: Suite) -> bool:
         rows: of `evaluations`, of one generation and half.
     """
     found = headline_rows(rows, suite)
-    guessed = [getattr(benchmark(rule.entry.benchmark), "chance", 0.0) for rule in headlines(suite)]
+    guessed = [getattr(BENCHMARKS.known(rule.entry.benchmark), "chance", 0.0) for rule in headlines(suite)]
     chance = sum(guessed) / len(guessed)
     measured = any(row["member_id"] == BASE for row in found) and len(found) > 1
     return measured and all(row["high"] < FLOOR or row["score"] <= chance for row in found)

@@ -9,12 +9,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from populora_core.support.errors import BenchmarkError, DamagedText
-from populora_core.support.received import read_toml
+from populora_core.support.received import PlainName, read_toml
 from populora_core.support.registry import is_place
 from populora_core.support.trust import remember
 
 BUNDLED = "bundled:"
 FILE = "file:"
+YARDSTICK, VALIDITY = "yardstick", "validity"
+"""The suite made of a run's own problems; that of the prompts that teachers were given last."""
+OWN = (YARDSTICK, VALIDITY)
+"""Suites that a run is for itself."""
 DATA = Path(__file__).resolve().parent / "data"
 
 
@@ -85,7 +89,7 @@ class Suite(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    suite: str
+    suite: PlainName  # it names a folder of the run
     seed: Annotated[int, Field(ge=0)] = 0
     validation: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     sample: Annotated[int, Field(ge=1)] | None = Field(None, exclude_if=lambda sample: sample is None)
@@ -118,7 +122,7 @@ def load_suite(path: str | Path) -> Suite:
     """
     path = Path(path)
     try:
-        return Suite.model_validate(read_toml(path))
+        suite = Suite.model_validate(read_toml(path))
     except FileNotFoundError:
         raise BenchmarkError(
             f"there is no suite file {path}", fix="ls configs/suites/ shows the shipped ones"
@@ -129,3 +133,8 @@ def load_suite(path: str | Path) -> Suite:
             got=str(error),
             fix="fix these keys; configs/suites/tiny.toml is an example",
         ) from error
+    if suite.suite in OWN:
+        raise BenchmarkError(
+            f"{path}: {suite.suite} is what a run's own suite is called", fix="choose another name"
+        )
+    return suite

@@ -226,8 +226,8 @@ def strata_table(item: Scored) -> Table:
     """Base and solvers at each stratum of a suite."""
     header = ("", "problems", BASE, "solvers", "solvers minus base")
     rows = [
-        (name, str(of.problems), with_interval(of.base), with_interval(of.solvers), learnt.points(of.gain()))
-        for name, of in item.by_stratum().items()
+        (name, str(of.problems), with_interval(of.base), with_interval(of.solvers), learnt.points(of.gain))
+        for name, of in item.by_stratum.items()
     ]
     return titled_table(f"{item.suite} by stratum: problems solved", header, rows, header[1:])
 

@@ -168,11 +168,10 @@ class _Tenths(Observer):
 
 def score_table(rows: Sequence[EvaluationRow], suite: Suite) -> Table:
     """The players' scores over the whole suite with intervals, and the paired difference to the base model."""
-    first = rows[0]
-    table = Table(
-        title=f"suite {first['suite']}, {first['part']} half, after generation {first['generation']}",
-        title_justify="left",
-    )
+    title = f"suite {suite.suite}: no answer could be judged"  # infrastructure lost them all
+    for row in rows[:1]:
+        title = f"suite {row['suite']}, {row['part']} half, after generation {row['generation']}"
+    table = Table(title=title, title_justify="left")
     table.add_column("member", overflow="fold")
     for name in ("right", "score", "95 % interval", "minus base"):
         table.add_column(name, justify="right", no_wrap=True)

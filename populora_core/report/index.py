@@ -12,6 +12,8 @@ from populora_core.report.scored import scored
 from populora_core.report.write import REPORT
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
+from populora_core.stages.table import stages_of
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.record import RECORD
 from populora_core.support.errors import PopuloraError
 
@@ -71,7 +73,8 @@ def glance(directory: Path) -> RunGlance:
         outcome = _outcome(run.directory, _newest(directory))
     except PopuloraError as error:
         return RunGlance(directory, "not readable", 0, 0, RunResults(error.problem))
-    last, target = max([0, *run.generations()]), run.config.run.generations
+    last = next((number for number in reversed(run.generations()) if _is_whole(run, number)), 0)
+    target = max(run.config.run.generations, last)
     beat = Beat.read(run.directory)
     life = Life.ENDED if beat is None else beat.life
     ended = "finished" if last >= target else "stopped"
@@ -86,6 +89,11 @@ def glance(directory: Path) -> RunGlance:
         run.config.base.public_name(),
         run.config.run.seed,
     )
+
+
+def _is_whole(run: Run, generation: int) -> bool:
+    """True if the last stage of a generation was committed."""
+    return read_manifest(stage_dir(run.directory, generation, stages_of(generation)[-1].name)) is not None
 
 
 @lru_cache(KEPT)

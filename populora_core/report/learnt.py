@@ -20,16 +20,19 @@ from populora_core.report.scored import (
 )
 from populora_core.report.text import listed, percent, signed
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.rows import EvaluationItemRow
 
 # Of the problems that became harder or easier: the mean over the first and the last three generations.
 PLAYED = """
 SELECT avg(lines_of_code) FILTER (generation <= 3) AS first, avg(lines_of_code) FILTER (generation > last - 3) AS last
-FROM problems, (SELECT max(generation) AS last FROM problems) WHERE teacher_id <> 'anchor'
+FROM (FROM problems WHERE teacher_id <> 'anchor'),
+     (SELECT max(generation) AS last FROM problems WHERE teacher_id <> 'anchor')
 """
 
 TEXTS = """
 SELECT prompt, completion FROM evaluation_items
-WHERE generation = ? AND suite = ? AND item_id = ? AND member_id = ? AND sample_index = 0
+WHERE generation = ? AND suite = ? AND benchmark = ? AND temperature = ? AND item_id = ? AND member_id = ?
+      AND sample_index = 0
 """
 
 
@@ -70,7 +73,7 @@ def score_line(item: Scored) -> str:
     """One line on held-out problems."""
     return (
         f"held-out ({item.suite}): solvers {percent(item.solvers.value)}, base {percent(item.base.value)}, "
-        f"{points(item.gain())}"
+        f"{points(item.gain)}"
     )
 
 
@@ -78,7 +81,7 @@ def validity_line(item: Scored) -> str:
     """One line on what teachers and base make of the same references."""
     return (
         f"valid proposals: teachers {percent(item.solvers.value)}, base {percent(item.base.value)} with the same "
-        f"references, {points(item.gain())}"
+        f"references, {points(item.gain)}"
     )
 
 
@@ -104,7 +107,7 @@ def brief(directory: Path) -> str:
 
 def yardstick_claim(item: Yardstick) -> str:
     """A claim on whether problems got harder and solvers better."""
-    harder, gain = item.harder(), item.newest.gain()
+    harder, gain = item.harder(), item.newest.gain
     problems = way(
         harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
     )
@@ -117,9 +120,9 @@ def yardstick_claim(item: Yardstick) -> str:
 
 def held_out_claim(item: Scored) -> str:
     """A claim on whether solvers are better than the base on problems that no one trains on."""
-    better = way(item.gain(), "better", "worse", "no better for sure")
+    better = way(item.gain, "better", "worse", "no better for sure")
     where = "" if item.own else f" of another suite, {item.suite},"
-    return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain())}"
+    return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain)}"
 
 
 def level_claim(item: Scored) -> str:
@@ -127,7 +130,7 @@ def level_claim(item: Scored) -> str:
     name = item.first_hard_level()
     if name is None:
         return ""
-    of = item.by_stratum()[name]
+    of = item.by_stratum[name]
     return (
         f"Of {name}, the first that the base solves less than half of, solvers get {percent(of.solvers.value)} right "
         f"({percent(of.solvers.low)} to {percent(of.solvers.high)}), the base {percent(of.base.value)}; "
@@ -137,18 +140,18 @@ def level_claim(item: Scored) -> str:
 
 def fallen_most(item: Scored) -> str:
     """The level at which solvers lie furthest below the base; empty where they do at none."""
-    levels = {name: of for name, of in item.by_stratum().items() if level_of(name) is not None}
-    name = min(levels, key=lambda name: levels[name].gain().value, default=None)
-    if name is None or levels[name].gain().value >= 0.0:
+    levels = {name: of for name, of in item.by_stratum.items() if level_of(name) is not None}
+    name = min(levels, key=lambda name: levels[name].gain.value, default=None)
+    if name is None or levels[name].gain.value >= 0.0:
         return ""
-    gain = levels[name].gain()
+    gain = levels[name].gain
     sure = "" if gain.high < 0 else ", which may be chance"
     return f"Of all levels {name} fell most: {points(gain)} against the base{sure}"
 
 
 def told(item: Yardstick) -> list[str]:
     """Sentences on the yardstick: whether problems got harder, and whether solvers got better."""
-    harder, gain = item.harder(), item.newest.gain()
+    harder, gain = item.harder(), item.newest.gain
     newest, first = percent(item.newest.base.value), percent(item.first.base.value)
     went = way(
         harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
@@ -198,7 +201,7 @@ def validity(directory: Path) -> list[str]:
     base = listed([percent(item.base.value) for item in found])
     return [
         f"Of the teachers' proposals {teachers} generations were valid; of the base's, with the same references, "
-        f"{base}: {points(found[-1].gain())}" + (" at last." if len(found) > 1 else ".")
+        f"{base}: {points(found[-1].gain)}" + (" at last." if len(found) > 1 else ".")
     ]
 
 
@@ -209,7 +212,9 @@ def _course(directory: Path) -> list[str]:
         return []
     told, first, last = [], found[0], found[-1]
     if round(first.tokens) != round(last.tokens):
-        told.append(f"Its answers there went from {first.tokens:.0f} to {last.tokens:.0f} tokens.")
+        told.append(
+            f"The solvers' answers on held-out problems went from {first.tokens:.0f} to {last.tokens:.0f} tokens."
+        )
     with Catalogue(directory) as catalogue:
         (played,) = catalogue.rows(PLAYED)
     if played["first"] is not None:
@@ -219,13 +224,12 @@ def _course(directory: Path) -> list[str]:
 
 def verdict(item: Scored) -> str:
     """A sentence on whether the solvers are better than the base, by the interval."""
-    gain = item.gain()
+    gain = item.gain
+    size = f"The population gets {abs(100 * gain.value):.0f} points"
     if gain.low > 0:
-        return f"It gets {100 * gain.value:.0f} points more than the base {interval(gain)}."
+        return f"{size} more than the base {interval(gain)}."
     if gain.high < 0:
-        return (
-            f"It gets {-100 * gain.value:.0f} points less than the base {interval(gain)}: training did harm."
-        )
+        return f"{size} less than the base {interval(gain)}: training did harm."
     return f"That is no more than chance: {points(gain)}."
 
 
@@ -243,24 +247,22 @@ def won(directory: Path) -> Won | None:
         if row["sample_index"] == 0 and row["correct"] is not None
     ]
     solvers = [row for row in rows if row["member_id"] != BASE]
-    base = {row["item_id"]: row for row in rows if row["member_id"] == BASE}
+    base = {_asked(row): row for row in rows if row["member_id"] == BASE}
     gains: dict[str, float] = defaultdict(float)
-    right: dict[str, int] = defaultdict(int)
+    right: dict[tuple[object, ...], int] = defaultdict(int)
     for row in solvers:
-        if row["item_id"] in base:
-            gains[row["stratum"]] += bool(row["correct"]) - bool(base[row["item_id"]]["correct"])
-            right[row["item_id"]] += bool(row["correct"])
+        if _asked(row) in base:
+            gains[row["stratum"]] += bool(row["correct"]) - bool(base[_asked(row)]["correct"])
+            right[_asked(row)] += bool(row["correct"])
     shown = [
-        row
-        for row in solvers
-        if row["correct"] and row["item_id"] in base and not base[row["item_id"]]["correct"]
+        row for row in solvers if row["correct"] and _asked(row) in base and not base[_asked(row)]["correct"]
     ]
     if not shown:
         return None
-    best = max(shown, key=lambda row: (gains[row["stratum"]], right[row["item_id"]], row["item_id"]))
+    best = max(shown, key=lambda row: (gains[row["stratum"]], right[_asked(row)], row["item_id"]))
     with Catalogue(directory) as catalogue:
         own, other = (
-            catalogue.rows(TEXTS, [best["generation"], best["suite"], best["item_id"], who])[0]
+            catalogue.rows(TEXTS, [best["generation"], best["suite"], *_asked(best), who])[0]
             for who in (best["member_id"], BASE)
         )
     return Won(
@@ -268,6 +270,11 @@ def won(directory: Path) -> Won | None:
         other["completion"],
         best["member_id"],
         own["completion"],
-        base[best["item_id"]]["answer"],
+        base[_asked(best)]["answer"],
         best["answer"],
     )
+
+
+def _asked(row: EvaluationItemRow) -> tuple[object, ...]:
+    """The problem of an answer: an id says which within its benchmark, which may be asked at two temperatures."""
+    return row["benchmark"], row["temperature"], row["item_id"]

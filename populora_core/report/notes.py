@@ -31,6 +31,7 @@ from populora_core.report.series import (
     within,
 )
 from populora_core.report.text import listed, mean, percent, plain, seconds, short_id
+from populora_core.store import sql
 from populora_core.store.manifest import EVALUATION
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
@@ -146,8 +147,8 @@ def _types(figures: Figures) -> Iterable[Note]:
         )
         if now is None:
             text = f"{name}: no valid problem in the last {_span(figures)}. See why they are refused:"
-            sql = f"FROM proposals WHERE problem_type = '{problem_type}' ORDER BY generation DESC LIMIT 5"
-            yield Note("watch", text, "verdicts", _command(figures, "query", f'"{sql}"'))
+            query = f"FROM proposals WHERE problem_type = {sql.text(problem_type)} ORDER BY generation DESC LIMIT 5"
+            yield Note("watch", text, "verdicts", _command(figures, "query", quote(query)))
             continue
         never = pooled(late, "never_solved", _JUDGED) or 0.0
         always = pooled(late, "always_solved", _JUDGED) or 0.0
@@ -220,7 +221,7 @@ def _collapse(figures: Figures) -> Iterable[Note]:
 def _has_learnt(figures: Figures) -> bool:
     """True if the members that solve score above the base: they grow sure of what they have learnt."""
     scores = scored(figures.run.directory)
-    return bool(scores) and scores[-1].gain().low > 0.0
+    return bool(scores) and scores[-1].gain.low > 0.0
 
 
 def _outages(figures: Figures) -> Iterable[Note]:
@@ -263,7 +264,9 @@ def _idle(figures: Figures) -> Iterable[Note]:
     if idle:
         who = listed([short_id(row["member_id"]) for row in idle])
         text = f"{who} brought nothing valid or correct lately and rank last. Look at one:"
-        yield Note("watch", text, "ratings", _command(figures, "inspect", f"--member {idle[0]['member_id']}"))
+        yield Note(
+            "watch", text, "ratings", _command(figures, "inspect", f"--member {quote(idle[0]['member_id'])}")
+        )
 
 
 def _children(figures: Figures) -> Iterable[Note]:
@@ -277,7 +280,7 @@ def _children(figures: Figures) -> Iterable[Note]:
         if len(tested) >= 2 and gone == len(tested):
             yield Note(
                 "watch",
-                f"All {gone} {role} children that evolution brought in were the weakest at a later one and are gone: "
+                f"All {gone} {role} children that evolution brought in had to go at a later one: "
                 "evolution has not improved this role yet. Give children longer to show what they can:",
                 "evolution",
                 _fork(figures, f"evolve.every={2 * figures.run.config.evolve.every}"),

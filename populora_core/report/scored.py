@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import fmean
+
+from pydantic import ValidationError
 
 from populora_core.benchmarks.metrics import Interval, mean_interval
 from populora_core.benchmarks.scores import (
@@ -23,13 +26,19 @@ from populora_core.benchmarks.scores import (
     tells_nothing,
 )
 from populora_core.benchmarks.strata import by_stratum, level_of
-from populora_core.benchmarks.suite import Suite
-from populora_core.runs.run import Run
+from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.config.load import Config
+from populora_core.runs.run import Run, suites
+from populora_core.stages.measure import SELECTION
 from populora_core.store.manifest import EVALUATION, complete, read_manifest, stage_dir, stage_folder_names
 from populora_core.store.rows import EvaluationItemRow, StageTables
 from populora_core.support import ids
+from populora_core.support.errors import PopuloraError
+from populora_core.support.trust import is_trusted
 
 ITEMS, TEST, TEACHERS = "evaluation_items", "test", "teacher-"
+WHOLE = ("all", "solvers", "teachers")
+"""Selections of members that no one made by hand."""
 HALF = 0.5  # what the base solves of a level that counts as hard
 # What is read of the answers behind a score.
 COLUMNS = (
@@ -47,6 +56,7 @@ class Scored:
         seed: of the suite, which the intervals are drawn from.
         tokens: mean length of the solvers' answers.
         own: whether it is the suite that the run's configuration names.
+        everyone: whether all solvers answered, not some that a person chose.
         nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
         strata: the pairs within each stratum of the suite.
     """
@@ -57,6 +67,7 @@ class Scored:
     seed: int
     tokens: float
     own: bool = True
+    everyone: bool = True
     nothing: bool = False
     strata: Mapping[str, Sequence[Pairs]] = field(default_factory=dict)
 
@@ -65,12 +76,9 @@ class Scored:
         """Number of problems that all of them answered."""
         return sum(len(own) for own, _ in self.pairs)
 
+    @cached_property
     def by_stratum(self) -> dict[str, Scored]:
         """The same within each stratum of the suite; empty where it has none."""
-        return self._by_stratum
-
-    @cached_property
-    def _by_stratum(self) -> dict[str, Scored]:
         return {
             name: Scored(self.generation, self.suite, pairs, self.seed, self.tokens)
             for name, pairs in self.strata.items()
@@ -78,7 +86,7 @@ class Scored:
 
     def first_hard_level(self) -> str | None:
         """The first level that the base solves less than half of, whatever the solvers do; None without levels."""
-        levels = {name: of for name, of in self.by_stratum().items() if level_of(name) is not None}
+        levels = {name: of for name, of in self.by_stratum.items() if level_of(name) is not None}
         return next((name for name, of in levels.items() if of.base.value < HALF), None)
 
     @cached_property
@@ -91,12 +99,9 @@ class Scored:
         """The base's mean score."""
         return self._mean("base", [own for _, own in self.pairs])
 
-    def gain(self) -> Interval:
-        """Solvers minus base, paired over problems."""
-        return self._gain
-
     @cached_property
-    def _gain(self) -> Interval:  # a bootstrap, so only of what is shown
+    def gain(self) -> Interval:
+        """Solvers minus base, paired over problems; a bootstrap, so only of what is shown."""
         found = difference(self.pairs, self.seed, "solvers")
         assert found is not None, "every benchmark has a problem that all answered"
         return found
@@ -140,6 +145,7 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
         generation: this one alone; None for all.
     """
     found = [item for item in _read(directory, None) if not item.nothing]
+    found = [item for item in found if item.everyone] or found
     if not found:
         return []
     shown = max(found, key=lambda item: (item.own, item.generation)).suite
@@ -181,7 +187,7 @@ def _counting(rows: Sequence[EvaluationItemRow], suite: str) -> list[EvaluationI
 def _read(directory: Path, generation: int | None, of: str | None = None) -> list[Scored]:
     """The evaluations on a suite of the run's own, or where none is named on all others, oldest first."""
     found = []
-    own = Run.open(directory).config.evaluate.file().stem
+    own = _own_names(Run.open(directory).config)
     for path in stage_folder_names(directory, None if generation is None else [generation]):
         stage = path.rpartition("/")[2]
         suite = stage.removeprefix(EVALUATION)
@@ -191,22 +197,24 @@ def _read(directory: Path, generation: int | None, of: str | None = None) -> lis
         manifest = read_manifest(folder)
         if manifest is None or f"{ITEMS}.parquet" not in manifest.contents or not complete(folder, manifest):
             continue
-        item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()), own)
-        found += [] if item is None else [item]
+        item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()))
+        found += [] if item is None else [replace(item, own=any(_is(item.suite, name) for name in own))]
     return found
 
 
 @lru_cache(maxsize=1 << 10)
-def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> Scored | None:
-    """Score an evaluation once: a report comes back to it in every generation.
+def _evaluation(folder: Path, key: str, contents: tuple[str, ...]) -> Scored | None:
+    """Score an evaluation once: a report comes back to it in every generation. None where its suite cannot be read.
 
     Args:
         key, contents: from its manifest: they change with what it says.
-        own: the suite file of the run's configuration.
     """
     manifest = read_manifest(folder)
     assert manifest is not None
-    suite = Suite.model_validate(manifest.config["suite"])
+    try:
+        suite = Suite.model_validate(manifest.config.get("suite"))
+    except ValidationError:
+        return None
     asked = _answers(folder, suite.suite)
     if BASE not in {row["member_id"] for row in asked}:
         return None
@@ -215,14 +223,23 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: str) -> 
         return None
     rows = StageTables(folder).rows("evaluations")
     nothing = suite.suite not in OWN and tells_nothing([row for row in rows if row["part"] == TEST], suite)
-    return replace(item, own=_is_own(suite.suite, own), nothing=nothing)
+    return replace(item, everyone=manifest.extra.get(SELECTION, "all") in WHOLE, nothing=nothing)
 
 
-def _is_own(suite: str, file: str) -> bool:
-    """True if a suite, or a sample of it, is the one in the file of this name."""
-    name, _, number = suite.rpartition("-")
-    whole = name if name and number.isdigit() else suite
-    return file.replace("-", "_") in (suite.replace("-", "_"), whole.replace("-", "_"))
+def _own_names(config: Config) -> set[str]:
+    """Names of the suite that the configuration names: by its file, and by itself where that may be read."""
+    file, named = config.evaluate.file(), set[str]()
+    with suppress(PopuloraError):
+        if all(map(is_trusted, suites(config))):
+            named = {load_suite(file).suite}
+    return named | {file.stem}
+
+
+def _is(suite: str, name: str) -> bool:
+    """True if a suite, or a sample of it, has this name."""
+    whole, _, number = suite.rpartition("-")
+    alike = {suite, whole if whole and number.isdigit() else suite}
+    return name.replace("-", "_") in {each.replace("-", "_") for each in alike}
 
 
 def of_items(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) -> Scored | None:

@@ -32,6 +32,7 @@ from populora_core.store.adapters import PROBE
 from populora_core.store.rows import EvaluationItemRow, SampledRow
 from populora_core.store.schema import to_table
 from populora_core.support import ids
+from populora_core.support.errors import BenchmarkError
 from populora_core.support.finish import FinishReason
 
 BLOCK_COMPLETIONS = 512
@@ -87,9 +88,18 @@ class Exam:
         """The problems of each benchmark.
 
         Raises:
-            BenchmarkError: a benchmark's rows are missing or wrong.
+            BenchmarkError: a benchmark's rows are missing or wrong, or it has no problem in this half.
         """
-        return suite_items(self.suite, self.part) if self.chosen is None else self.chosen
+        if self.chosen is not None:
+            return self.chosen
+        found = suite_items(self.suite, self.part)
+        for entry in (entry for entry, items in found if not items):
+            raise BenchmarkError(
+                f"the {self.part} half of the suite {self.suite.suite} has no problem of {entry.benchmark}",
+                got=f"validation = {self.suite.validation}",
+                fix="change validation in the suite file, or leave this benchmark out",
+            )
+        return found
 
     @property
     def blocks(self) -> Iterator[ExamBlock]:

@@ -274,7 +274,9 @@ _DECLARED = (
             Column("parent_ids", TEXTS, "Members that the child was bred from."),
             Column("operator", TEXT, "Variation operator that made the child."),
             Column("operator_parameters", TEXT, "What the operator drew and did, as JSON."),
-            Column("removed_fitness", FLOAT, "Internal fitness of the removed member."),
+            Column(
+                "removed_fitness", FLOAT, "Fitness by which the removed member was ranked (evolve.fitness)."
+            ),
         ),
     ),
     Table(

@@ -133,7 +133,8 @@ _RUNS = """tables.runs AS runs CROSS JOIN (
                AS solvers_score
     FROM evaluations
     WHERE part = 'test' AND benchmark = 'all' AND suite NOT IN ('yardstick', 'validity')
-    GROUP BY generation, suite ORDER BY generation DESC, suite LIMIT 1
+    GROUP BY generation, suite, metric, temperature
+    ORDER BY generation DESC, suite, metric NOT LIKE 'pass@%', length(metric), metric, temperature LIMIT 1
 ) AS scored ON true"""
 
 _EVALUATION_STRATA = f"""(

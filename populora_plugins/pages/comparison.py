@@ -98,7 +98,7 @@ def _levels(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
     }
     rows = []
     for suite in dict.fromkeys(item.suite for item in found.values()):
-        asked = {label: item.by_stratum() for label, item in found.items() if item.suite == suite}
+        asked = {label: item.by_stratum for label, item in found.items() if item.suite == suite}
         for name in in_order({stratum for strata in asked.values() for stratum in strata}):
             row = {"suite": suite, "stratum": name}
             for label in labels:

@@ -76,13 +76,13 @@ def _held_out(found: Sequence[Scored]) -> list[Plot | None]:
 def strata_plot(item: Scored) -> Plot | None:
     """Base and solvers at each stratum; None where the suite has none."""
     rows = [
-        Dumbbell(f"{name} ({of.problems})", of.base, of.solvers, of.gain())
-        for name, of in item.by_stratum().items()
+        Dumbbell(f"{name} ({of.problems})", of.base, of.solvers, of.gain)
+        for name, of in item.by_stratum.items()
     ]
     name = item.first_hard_level()
     title = f"{item.suite}: score by stratum"
     if name is not None:
-        of = item.by_stratum()[name]
+        of = item.by_stratum[name]
         title = f"{name.capitalize()}: from {percent(of.base.value)} to {percent(of.solvers.value)} solved"
     says = (
         f"Score on {item.suite} after {item.generation} generations, with the number of problems: grey is the base, "

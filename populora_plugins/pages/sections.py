@@ -127,8 +127,8 @@ def _ratings(figures: Figures) -> ReportSection:
     plots = [
         line_plot(
             f"Ratings of the {role}s",
-            "Lower bounds mu − 3 sigma, by which selection ranks, a line per slot under who holds it now; upright "
-            "lines are evolutions, where a child starts low: it is not known yet.",
+            "Lower bounds mu − 3 sigma, by which selection ranks unless evolve.fitness says otherwise, a line per slot "
+            "under who holds it now; upright lines are evolutions, where a child starts low: it is not known yet.",
             "mu − 3 sigma",
             rating_series(figures, role),
             zero=False,
@@ -235,7 +235,7 @@ def _evolution(figures: Figures) -> ReportSection:
     return ReportSection(
         "evolution",
         "Who descends from whom?",
-        "The weakest of a role give way to children made in weight space.",
+        "Members that give way, and the children made in weight space that take their places.",
         drawn(lineage_plot(figures, role) for role in figures.roles()),
         (
             ReportTable("Every replacement", replacements(figures)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import statistics
 from pathlib import Path
 
@@ -93,3 +94,18 @@ def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
     errors = metrics.SOLVE_RATE.errors(figures, None)
     assert errors == {1: pytest.approx(statistics.pstdev([0.0, 0.5, 1.0, 0.5]) / 2), 2: 0.0}
     assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
+
+
+def test_a_command_that_a_note_offers_takes_names_of_the_run_as_words(written: Path) -> None:
+    """Whoever sends a run may write any text where a problem type or a member's id stands."""
+    evil = "x'$(touch /tmp/y)"
+    figures = read_figures(written, samples=False)
+    rows = [
+        row | {"problem_type": evil, "problems_judged": 0, "solve_rate": None}
+        for row in figures["figures_type"]
+    ]
+    ratings = [row | {"member_id": evil, "eligible": False} for row in figures["ratings"]]
+    changed = Figures(figures.run, figures.last, figures.rows | {"figures_type": rows, "ratings": ratings})
+    offered = [shlex.split(note.command) for note in notes(changed) if "touch" in note.command]
+    assert {words[1] for words in offered} == {"query", "inspect"}
+    assert all(sum("$(touch" in word for word in words) == 1 for words in offered)
