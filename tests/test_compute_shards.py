@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -181,6 +182,22 @@ def test_a_damaged_shard_is_done_again(tmp_path: Path, joins: Callable, harm: st
     assert again == first
     assert (tmp_path / "one/a0/weights").read_text() == "read 0a"
     assert not (tmp_path / "weights").exists()
+
+
+def test_a_shard_is_kept_where_the_disk_that_it_goes_to_refuses(
+    tmp_path: Path, joins: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, first = mapped(tmp_path, joins(numbers=(0,)))
+    shutil.rmtree(tmp_path / "one")
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(ArtifactError, match="could not be written"):
+        patch.setattr("populora_core.sharing.places._link_or_copy", full)
+        mapped(tmp_path, joins(numbers=(0,)))
+    here, _, again = mapped(tmp_path, joins(numbers=(0,)))
+    assert (here.calls, again) == ([], first)
 
 
 def test_the_first_to_commit_is_right_and_a_late_worker_adopts_it(tmp_path: Path) -> None:

@@ -109,6 +109,17 @@ def test_overriding_a_config_keeps_the_rest() -> None:
     assert changed.propose == Config().propose
 
 
+def test_a_store_in_a_folder_is_the_same_from_any_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = apply_overrides(Config(), ["store.url=shared"])
+    assert config.store.url == (tmp_path / "shared").as_uri()
+    monkeypatch.chdir("/")
+    assert Config.model_validate(config.as_json()) == config
+    assert apply_overrides(Config(), ["store.url=s3://bucket/run"]).store.url == "s3://bucket/run"
+
+
 def test_a_config_survives_its_own_json() -> None:
     assert Config.model_validate(Config().as_json()) == Config()
 

@@ -18,6 +18,7 @@ from populora_core.config.load import Config, apply_overrides
 from populora_core.lifecycle.export import export_member
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
+from populora_core.runs.preflight import places
 from populora_core.runs.run import Run, sources
 from populora_core.runs.session import Session
 from populora_core.support import owner, trust
@@ -190,6 +191,11 @@ def test_problems_of_a_received_run_are_written_without_its_suite_until_the_user
     trust.trust([str(suite)])
     with pytest.raises(PopuloraError, match="no usable suite"):
         curriculum_tables([run], Filters())
+
+
+def test_a_users_own_configuration_may_name_a_tracker_and_a_backend_by_place(mine: Path) -> None:
+    asked = ['trackers.use=["of_mine:thing"]', "compute.backend=of_mine:thing"]
+    assert places(apply_overrides(Config(), asked)) == ["of_mine:thing"] * 2
 
 
 def test_what_a_run_of_the_users_own_names_is_named(mine: Path, tmp_path: Path) -> None:

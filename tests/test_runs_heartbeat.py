@@ -131,6 +131,8 @@ def test_a_file_that_is_no_heartbeat_is_none(tmp_path: Path) -> None:
     for odd in ({"time": "x"}, {"time": "2026-01-01"}, {"children": [1]}, {"pid": "1"}, {"ended": None}):
         (tmp_path / HEARTBEAT).write_text(json.dumps(document | odd))
         assert Beat.read(tmp_path) is None
+    (tmp_path / HEARTBEAT).write_text(json.dumps(document | {"mark": "ä"}))
+    assert _read(tmp_path).own_children == ()
     (tmp_path / HEARTBEAT).unlink()
     os.mkfifo(tmp_path / HEARTBEAT)  # whoever opens it waits for somebody to write
     assert Beat.read(tmp_path) is None

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -23,8 +24,10 @@ from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.reap import clear, reap
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.support import leftovers, revision
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.processes import Owner
+from populora_core.support.revision import version_of
 
 # A process that dies by SIGKILL at work, and leaves a worker that hangs.
 KILLED = """
@@ -193,3 +196,20 @@ def _beat(**fields: Any) -> Beat:
     me = Owner.this_process()
     beat = Beat(me.pid, socket.gethostname(), str(me), 1, "solve", datetime.now(UTC).isoformat(), False)
     return replace(beat, **fields)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_a_folder_of_another_user_is_neither_read_nor_removed() -> None:
+    """A pipe in it would be waited for without end."""
+    with tempfile.TemporaryDirectory(prefix=leftovers.PREFIX, dir="/tmp") as folder:
+        os.mkfifo(Path(folder, leftovers.OWNER))
+        os.chown(folder, 65534, 65534)
+        leftovers.sweep()
+        assert Path(folder, leftovers.OWNER).exists()
+
+
+def test_an_installed_package_names_its_version_and_no_repository_that_holds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(revision, "IN_CLONE", False)
+    assert revision.code_revision.__wrapped__() == version_of("populora-core")

@@ -227,6 +227,21 @@ def test_what_is_put_again_is_young_again(store: LocalObjects) -> None:
     assert time.time() - item.modified < DAY
 
 
+def test_folders_that_killed_workers_left_are_no_objects_and_go_in_time(store: LocalObjects) -> None:
+    sha256 = store.put_bytes(b"rows")
+    for name in (".tmp-shard-old", ".tmp-shard-new"):
+        (store.root / name / "inside").mkdir(parents=True)
+        (store.root / name / "inside" / "weights").write_bytes(b"half")
+    for path in (store.root / ".tmp-shard-old", *(store.root / ".tmp-shard-old").rglob("*")):
+        age(path, 2)
+    assert [item.key for item in store.listing()] == [object_key(sha256)]
+    before = time.time() - DAY
+    assert (
+        store.clear_unfinished(before, dry_run=True) == store.clear_unfinished(before) == [".tmp-shard-old"]
+    )
+    assert {path.name for path in store.root.glob(".tmp-*")} == {".tmp-shard-new"}
+
+
 def test_an_object_that_another_user_put_can_be_put_again(
     store: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from conftest import small_config
 from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
 from populora_core.runs.run import Run
@@ -20,7 +21,7 @@ from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
-from populora_core.support.errors import PopuloraError
+from populora_core.support.errors import ArtifactError, PopuloraError
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +321,21 @@ def test_a_run_tells_what_it_is_and_each_of_its_settings(finished):
     assert set(settings) == declared
     assert settings["update.learning_rate"]["number"] == run.config.update.learning_rate
     assert settings["base.dialect"]["value"] == run.config.base.dialect
+
+
+def test_a_run_tells_a_large_seed(tmp_path):
+    Run.create(tmp_path / "run", small_config(run={"seed": 20260101123}), "digest")
+    with Catalogue(tmp_path / "run") as opened:
+        assert opened.rows("SELECT seed FROM runs") == [{"seed": 20260101123}]
+
+
+def test_a_run_on_a_full_disk_can_still_be_asked(run_dir, monkeypatch):
+    def full(directory):
+        raise ArtifactError("the disk is full")
+
+    monkeypatch.setattr("populora_core.store.catalogue.publish", full)
+    with Catalogue(run_dir) as opened:
+        assert opened.rows("SELECT count(*) AS n FROM problems")[0]["n"] > 0
 
 
 # Queries

@@ -136,7 +136,9 @@ class Shards:
                 continue
             try:
                 results[shard.number] = self._take(store, shard, found, reused=True)
-            except ArtifactError:
+            except ArtifactError as error:
+                if isinstance(error.__cause__, OSError) and not isinstance(error, DamagedObject):
+                    raise  # a disk of ours refused what is whole in the store
                 store.delete(document(shard.key))
                 continue
             if progress is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds, Section
 
@@ -112,6 +114,12 @@ class StoreSection(Section):
         "all", description="last generations whose adapters stay; each member's newest always does"
     )
     url: str = Field("", description="file:///folder or s3://bucket/prefix that machines share; empty: none")
+
+    @field_validator("url")
+    @classmethod
+    def _folder_as_url(cls, url: str) -> str:
+        """A folder is recorded by its whole place, so that it is the same from any working folder."""
+        return Path(url).expanduser().absolute().as_uri() if url and not urlsplit(url).scheme else url
 
     @model_validator(mode="after")
     def _adapters_as_long_as_states(self) -> StoreSection:

@@ -243,7 +243,9 @@ def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
     for folder in member_folders(source):
         if int(folder.name[1:]) <= generation:
             link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
-    redraws = {key: seed for key, seed in source.redraws().items() if int(key[:4]) <= generation}
+    redraws = {
+        key: seed for key, seed in source.redraws().items() if int(key.partition("/")[0]) <= generation
+    }
     shared = run.shared()
     if shared is not None:
         shared.push(redraws)

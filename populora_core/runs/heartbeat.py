@@ -76,7 +76,7 @@ class Beat:
     @property
     def own_children(self) -> tuple[str, ...]:
         """The children, where this user's key marked them: a heartbeat that came with a run may name any process."""
-        return self.children if hmac.compare_digest(self.mark, self.marked().mark) else ()
+        return self.children if hmac.compare_digest(self.mark.encode(), self.marked().mark.encode()) else ()
 
     def marked(self) -> Self:
         """The same under this user's mark."""

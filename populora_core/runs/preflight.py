@@ -131,12 +131,17 @@ def check_packages(config: Config, source: str) -> None:
 
 def _check_gpus(config: Config, source: str) -> None:
     """Raise ConfigError where shards on Ray compute on GPUs that they do not ask for."""
-    if config.compute.backend == "ray" and config.base.device == "cuda" and not config.compute.shard_gpus:
+    if config.compute.backend != "ray" or config.base.device != "cuda":
+        return
+    given, engine = config.compute.shard_gpus, config.sampler.tensor_parallel
+    if not given or given < engine > 1:
         raise ConfigError(
-            f"{source}: base.device is cuda, but a shard on Ray is given no GPU",
-            expected="compute.shard_gpus above 0",
-            got="compute.shard_gpus = 0",
-            fix="set it to 1, or to 0.5 for two shards on one GPU",
+            f"{source}: base.device is cuda, but a shard on Ray is given {'no' if not given else 'too few'} GPUs",
+            expected=f"compute.shard_gpus of {engine} or more"
+            if engine > 1
+            else "compute.shard_gpus above 0",
+            got=f"compute.shard_gpus = {given:g}",
+            fix=f"set it to {engine}" + (", or to 0.5 for two shards on one GPU" if engine == 1 else ""),
         )
 
 
@@ -251,7 +256,7 @@ def places(config: Config) -> list[str]:
         *(config.base.dialect, config.match.scheme, *config.grade.teacher_rewards, config.update.estimator),
         *config.propose.types,
         *(*evolve.mutations, *evolve.crossovers, evolve.fitness, evolve.selection, evolve.replacement),
-        *(config.anchors.source, config.sampler.engine),
+        *(config.anchors.source, config.sampler.engine, config.compute.backend, *config.trackers.use),
     )
     return [name for name in names if is_place(name)]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -76,7 +78,9 @@ class LocalObjects:
             try:
                 if source.is_symlink():
                     raise missing(sha256, self.url)
-                require_size(source.stat().st_size, size, sha256, self.url)
+                with _reading(self.url):
+                    there = source.stat().st_size
+                require_size(there, size, sha256, self.url)
                 _link_or_copy(source, aside)
                 require_digest(file_sha256(aside), sha256, self.url)
                 os.replace(aside, target)
@@ -132,20 +136,20 @@ class LocalObjects:
             path.unlink(missing_ok=True)
 
     def listing(self, prefix: str = "") -> Iterator[Stored]:
-        for path in (self._path(prefix) if prefix else self.root).rglob("*"):
-            if path.is_file() and not path.name.startswith(durable.TEMPORARY_PREFIX):
+        for path in _finished(self._path(prefix) if prefix else self.root):
+            with suppress(FileNotFoundError):  # it has gone since
                 status = path.stat()
-                yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
+                if stat.S_ISREG(status.st_mode):
+                    yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        left = [
-            path
-            for path in self.root.rglob(f"{durable.TEMPORARY_PREFIX}*")
-            if path.is_file() and path.stat().st_mtime < before
-        ]
+        left = [path for path in _unfinished(self.root) if _newest(path) < before]
         with durable.writing(self.root):
             for path in left if not dry_run else ():
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
         return [path.relative_to(self.root).as_posix() for path in left]
 
     def _path(self, key: str) -> Path:
@@ -174,6 +178,40 @@ class LocalObjects:
             aside.chmod(0o444)  # it will be linked into run directories
 
 
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Walk a folder that others write to: what goes meanwhile is not there, and what cannot be read is an error."""
+
+    def seen(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for place, folders, files in os.walk(folder, onerror=seen):
+        yield Path(place), folders, files
+
+
+def _finished(folder: Path) -> Iterator[Path]:
+    """The files below that no one is still writing."""
+    for place, folders, files in _walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(durable.TEMPORARY_PREFIX)]
+        yield from (place / name for name in files if not name.startswith(durable.TEMPORARY_PREFIX))
+
+
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """The files and folders below that somebody is still writing, or has given up."""
+    for place, folders, files in _walk(folder):
+        yield from (place / name for name in (*folders, *files) if name.startswith(durable.TEMPORARY_PREFIX))
+        folders[:] = [name for name in folders if not name.startswith(durable.TEMPORARY_PREFIX)]
+
+
+def _newest(path: Path) -> float:
+    """When a file, or anything in a folder, was last written; in seconds since the epoch."""
+    times = []
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        with suppress(FileNotFoundError):
+            times.append(each.stat().st_mtime)
+    return max(times, default=math.inf)
+
+
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
@@ -188,6 +226,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _reading(url: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:  # the caller knows what that means
+        raise
     except OSError as error:
         raise StoreUnavailable(
             f"{url} cannot be read",

@@ -110,7 +110,7 @@ def state_intact(folder: Path, hashes: Mapping[str, str]) -> bool:
         hashes: file name -> sha256, of `STATE_FILES`.
     """
     try:
-        probed = read_probe(folder).sha256 == hashes[WEIGHTS]
+        probed = read_probe(folder).sha256 == hashes.get(WEIGHTS)
     except AdapterError:
         return False
     return (

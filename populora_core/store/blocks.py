@@ -89,10 +89,10 @@ def stages_in(generation: int) -> tuple[str, ...]:
 def valid_blocks(run_dir: Path) -> list[CatalogueBlock]:
     """The blocks that hold what is committed now, by generation; no two overlap."""
     found: list[CatalogueBlock] = []
-    for folder in sorted((run_dir / BLOCKS).glob("[0-9]*")):
-        name = _NAME.match(folder.name)
-        if name is None:
-            continue
+    named = [
+        (name, folder) for folder in (run_dir / BLOCKS).glob("[0-9]*") if (name := _NAME.match(folder.name))
+    ]
+    for name, folder in sorted(named, key=lambda each: (int(each[0]["first"]), each[1].name)):
         generations = range(int(name["first"]), int(name["last"]) + 1)
         overlaps = bool(found) and generations.start < found[-1].generations.stop
         if not overlaps and _digest(run_dir, generations) == name["digest"]:
@@ -157,7 +157,7 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
     for name in MERGED:
         schema = TABLES[name].arrow
         with pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="zstd") as writer:
-            tables = [pq.ParquetFile(path).read() for path in _files(run_dir, manifests, name)]
+            tables = [_whole(path) for path in _files(run_dir, manifests, name)]
             # What an older version wrote may lack columns; they are null.
             everything = pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
             writer.write_table(everything.select(schema.names).cast(schema))
@@ -225,3 +225,12 @@ def _declared() -> str:
     tables = [*(TABLES[name] for name in MERGED), *MANIFEST_TABLES.values()]
     columns = [f"{table.name} {column.name} {column.sql_type}" for table in tables for column in table]
     return "\n".join([*columns, *(VIEWS[name].sql() for name in JOINED)])
+
+
+def _whole(path: Path) -> pa.Table:
+    try:
+        return pq.ParquetFile(path).read()
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(
+            f"{path} cannot be read", got=str(error), fix="populora resume makes damaged stages again"
+        ) from error

@@ -6,6 +6,7 @@ import hmac
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from populora_core.store.sql import (
 )
 from populora_core.store.views import VIEWS
 from populora_core.support import durable, owner
+from populora_core.support.errors import ArtifactError
 
 MARK = "catalogue.mark"  # beside it: made by the key of the user who published it
 SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
@@ -156,8 +158,9 @@ class Catalogue:
                 return
             self._connection.execute(f"DETACH DATABASE IF EXISTS {name(attached)}")
             if os.access(directory, os.W_OK):
-                _attach(self._connection, publish(directory), attached)
-                return
+                with suppress(ArtifactError):  # a disk that is full still has rows to read
+                    _attach(self._connection, publish(directory), attached)
+                    return
         self._connection.execute(f"ATTACH ':memory:' AS {name(attached)}")
         self._connection.execute(f"USE {name(attached)}")
         _build(self._connection, directory, self._generations, self._asked)

@@ -58,8 +58,8 @@ def record_rows(run_dir: Path) -> dict[str, list[Row]]:
         "base": str(base.get("path", "")),
         "base_digest": record["base_digest"],
         "dialect": str(base.get("dialect", "")),
-        "seed": _whole(config.get("run", {}).get("seed")),
-        "generations": _whole(config.get("run", {}).get("generations")),
+        "seed": _whole(config.get("run", {}).get("seed"), 63),
+        "generations": _whole(config.get("run", {}).get("generations"), 31),
         "code_revision": record["code_revision"],
         "forked_from": origin["run"] if origin else None,
         "forked_generation": origin["generation"] if origin else None,
@@ -76,8 +76,8 @@ def record_rows(run_dir: Path) -> dict[str, list[Row]]:
     return {"runs": [run], "settings": settings}
 
 
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and abs(value) < 1 << 31 else None
+def _whole(value: Any, bits: int) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 1 << bits else None
 
 
 def _number(value: Any) -> float | None:

@@ -18,7 +18,6 @@ from populora_core.support.processes import has_ended, started
 TEMPORARY_PREFIX = ".tmp-"
 _OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (*_DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def fsync(path: Path) -> None:
@@ -172,8 +171,3 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
 
 def disk_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_FULL
-
-
-def refused(error: BaseException) -> bool:
-    """True if a disk of this machine refused what was written to it."""
-    return isinstance(error, OSError) and error.errno in _REFUSED

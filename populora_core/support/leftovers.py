@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
 
+from populora_core.support.plain import read_plain
 from populora_core.support.processes import Owner
 
 PREFIX = "populora-"
@@ -33,9 +35,11 @@ def sweep() -> list[str]:
     for parent in {tempfile.gettempdir(), "/tmp"}:
         for mark in sorted(Path(parent).glob(f"{PREFIX}*/{OWNER}")):
             try:
-                owner = Owner.parse(mark.read_text())
+                if mark.parent.lstat().st_uid != os.geteuid():
+                    continue  # another user's, who may have put anything there
+                owner = Owner.parse(read_plain(mark).decode(errors="replace"))
             except OSError:
-                continue  # another user's
+                continue
             if owner is not None and owner.is_gone():
                 shutil.rmtree(mark.parent, ignore_errors=True)
                 removed.append(f"removed {mark.parent}")

@@ -39,8 +39,8 @@ def descendants(pid: int, depth: int | None = None) -> list[int]:
     """Every process below `pid`, or those of the first `depth` levels; none without /proc."""
     found = []
     if depth != 0:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            with suppress(OSError):  # a thread that has ended
+        with suppress(OSError):  # it has ended meanwhile, or a thread of it
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
                 for child in map(int, children.read_text().split()):
                     found += [child, *descendants(child, None if depth is None else depth - 1)]
     return found

@@ -7,10 +7,17 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from populora_core.support.shipped import IN_CLONE
+
 
 @cache
 def code_revision() -> str:
-    """The git revision of the running code, with `+changes` where it differs; `unknown` without git."""
+    """The git revision of the running code, with `+changes` where it differs; `unknown` without git.
+
+    An installed package has its version: a repository that holds its folder is somebody else's.
+    """
+    if not IN_CLONE:
+        return version_of("populora-core") or "unknown"
 
     def git(*arguments: str) -> str:
         return subprocess.run(

@@ -8,6 +8,7 @@ folder of a base and other files and folders are sources: what is said of them i
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -161,10 +162,11 @@ def _write(new: dict[str, str]) -> None:
     _here.update(new)
     path = folder() / _KEPT
     try:
-        kept = json.loads(path.read_text()) if path.is_file() else {}
-        if kept | new == kept:
-            return
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(path, json.dumps(kept | new, indent=1, sort_keys=True) + "\n")
+        with open(path.with_suffix(".lock"), "a") as lock:  # another command may be writing what it was told
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = json.loads(path.read_text()) if path.is_file() else {}
+            if kept | new != kept:
+                write_atomically(path, json.dumps(kept | new, indent=1, sort_keys=True) + "\n")
     except (OSError, ValueError, TypeError, PopuloraError):  # no home to write to: the question comes again
         return

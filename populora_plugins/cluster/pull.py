@@ -60,8 +60,9 @@ def pull(url: str, directory: str | Path) -> Pulled:
         DamagedObject: the store lost a file; everything before it is here.
         StoreUnavailable: the store does not answer; the same command goes on.
     """
-    remember([url])
     objects = open_objects(url)
+    url = objects.url
+    remember([url])
     record = read_record(objects)
     _require_pushed(objects, record)
     directory = Path(directory).resolve()

@@ -22,7 +22,7 @@ from typing import Any
 
 from populora_core.support import leftovers
 from populora_core.support.errors import ClusterUnavailable, ConfigError, first_line
-from populora_core.support.processes import descendants, started
+from populora_core.support.processes import GONE, descendants, started
 
 OBJECTS_BYTES = 256 << 20  # of Ray's own memory: data goes to the store, so little passes through it
 TOKEN = "RAY_AUTH_TOKEN_PATH"
@@ -129,7 +129,7 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave the cluster; end it, and all its processes, where it was started here."""
-        ours = {pid: started(pid) for pid in self.pids}
+        ours = {pid: when for pid in self.pids if (when := started(pid)) != GONE}
         self.ray.shutdown()
         for pid in _left(ours):
             with suppress(ProcessLookupError):

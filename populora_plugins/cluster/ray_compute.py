@@ -84,25 +84,24 @@ class RayCompute:
             "max_concurrency": 2,  # one performs, the other tells how far it is
             "scheduling_strategy": "SPREAD",
         }
-        alone = self.plan.shard_gpus >= 1
         worker = ray.remote(ShardWorker).options(**options)
-        return worker.remote(self._spec, self.plan.threads, alone, trust.named())
+        return worker.remote(self._spec, self.plan.threads, int(self.plan.shard_gpus), trust.named())
 
 
 class ShardWorker:
     """The actor: a `Worker` with an inbox.
 
     Args:
-        alone: whether it holds its GPU against runs on this machine that are not the cluster's.
+        gpus: number of GPUs that it holds against runs on this machine that are not the cluster's.
         trusted: the places that it may import.
     """
 
-    def __init__(self, spec: ModelSpec, threads: int, alone: bool, trusted: Sequence[str]) -> None:
+    def __init__(self, spec: ModelSpec, threads: int, gpus: int, trusted: Sequence[str]) -> None:
         trust.take(trusted)
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before torch comes
             os.environ[variable] = str(threads)
         self._spec = spec
-        self._threads, self._alone = threads, alone
+        self._threads, self._gpus = threads, gpus
         self._worker: Worker | None = None
         self._inbox: Inbox | None = None
         self._exit = ExitStack()
@@ -142,8 +141,8 @@ class ShardWorker:
 
     def _start(self) -> tuple[Worker, Inbox]:
         if self._worker is None or self._inbox is None:
-            if self._alone:
-                self._exit.enter_context(hold_device(self._spec.base.device))
+            if self._gpus:
+                self._exit.enter_context(hold_device(self._spec.base.device, self._gpus))
             temporary = Path(tempfile.gettempdir())
             durable.sweep(temporary)  # what killed workers left
             folder = durable.temporary_name(temporary, "inbox")

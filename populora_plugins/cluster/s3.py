@@ -109,10 +109,10 @@ class S3Objects:
                     raise missing(sha256, self.url) from error
                 except OSError as error:
                     raise durable.write_error(target, error) from error
-                require_size(aside.stat().st_size, size, sha256, self.url)
                 came = file_sha256(aside)
                 if came == sha256 or last:
                     break
+            require_size(aside.stat().st_size, size, sha256, self.url)
             require_digest(came, sha256, self.url)
             with durable.writing(target):
                 durable.fsync(aside)
@@ -250,6 +250,7 @@ class S3Objects:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 trouble = Trouble.of(error)
+                self._answered |= trouble.status in (404, 412)
                 if trouble.status == 404 and trouble.code != "NoSuchBucket":
                     raise FileNotFoundError(what) from error
                 if trouble.status == 412:

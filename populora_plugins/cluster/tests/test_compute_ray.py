@@ -307,7 +307,7 @@ def test_a_node_that_does_not_share_the_folder_of_shards_is_named(
         monkeypatch.setenv(variable, "1")
     shard = Shard(founding(1)[0], 0, "0" * 64, (tmp_path / "elsewhere").as_uri())
     with pytest.raises(StoreUnavailable, match="does not see") as refusal:
-        ShardWorker(SPEC, 1, False, ()).perform(shard)
+        ShardWorker(SPEC, 1, 0, ()).perform(shard)
     assert "store.url" in refusal.value.fix
 
 
