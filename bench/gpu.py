@@ -56,11 +56,11 @@ def main() -> None:
     )
     parser.add_argument("--layers", type=int, help="of the base, in place of the shape's own")
     parser.add_argument("--no-checkpointing", action="store_true", help="keep activations; needs more memory")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--samples", type=int, default=1, help="rounds of one update of each population")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     asked = parser.parse_args()
-    if asked.device.startswith("cuda") and not torch.cuda.is_available():
+    if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU; --shape tiny --device cpu tries the code without one")
     setting = SETTINGS[asked.shape]
     if asked.layers:

@@ -12,6 +12,7 @@ TRL is measured where it is installed.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -149,7 +150,7 @@ def _steps(name: str, stacked: StackedAdapters, folder: Path, samples: int, say:
     best: list[tuple[float, float]] = []
     for setting in real_others.TRL_SETTINGS:
         say(f"{name}: TRL, {setting}")
-        taken = real_others.trl_steps(folder, step, setting, samples)
+        taken = real_others.trl_steps(folder, step.prompts, setting, samples)
         sampled, learnt = (median("", [part[at] for part in taken], "s").value for at in (0, 1))
         rows += [
             single(f"{name}_trl_{setting}_sampled_per_s", step.tokens / sampled, "tokens/s"),
@@ -205,11 +206,15 @@ def work_alone(work: str, name: str) -> dict[str, float]:
             _, parts = step.seconds(), step.seconds()
             seconds = sum(parts)
         case "peft_update":
-            theirs = real_others.PeftLearning(folder, RealLearning(ours(folder, "bfloat16")[1]).rows)
+            rows = RealLearning(ours(folder, "bfloat16")[1]).rows
+            gc.collect()  # our base is not theirs to pay for
+            theirs = real_others.PeftLearning(folder, rows)
             _, seconds = theirs.seconds(), theirs.seconds()
         case _:
             setting = next(iter(real_others.TRL_SETTINGS))
-            taken = real_others.trl_steps(folder, GrpoStep(ours(folder, "bfloat16")[1], 1), setting, 1)
+            asked = GrpoStep(ours(folder, "bfloat16")[1], 1).prompts
+            gc.collect()
+            taken = real_others.trl_steps(folder, asked, setting, 1)
             seconds = sum(taken[0])
     return {"seconds": seconds, "peak": 1024.0 * status_kib("VmHWM")}
 

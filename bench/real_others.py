@@ -12,7 +12,7 @@ import torch
 
 from bench.adapters import ALPHA, RANK, by_peft
 from bench.learner import peft_update
-from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, GrpoStep, advantage_of, between, prompts
+from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, advantage_of, between, prompts
 from populora_core.learner.rows import TrainingRow
 from populora_core.model.base import load_base
 
@@ -68,7 +68,9 @@ class PeftLearning:
         return time.perf_counter() - started
 
 
-def trl_steps(folder: Path, step: GrpoStep, setting: str, samples: int) -> list[tuple[float, float]]:
+def trl_steps(
+    folder: Path, given: Sequence[tuple[int, ...]], setting: str, samples: int
+) -> list[tuple[float, float]]:
     """Seconds of sampling and of learning of steps of TRL's GRPOTrainer, after one that does not count."""
     from datasets import Dataset
     from peft import LoraConfig
@@ -76,7 +78,7 @@ def trl_steps(folder: Path, step: GrpoStep, setting: str, samples: int) -> list[
     from trl import GRPOConfig, GRPOTrainer
 
     base = load_base(folder, "bfloat16")
-    asked = [base.tokenizer.decode(list(prompt)) for prompt in step.prompts]
+    asked = [base.tokenizer.decode(list(prompt)) for prompt in given]
     parts = TRL_SETTINGS[setting]
     sampled: list[float] = []
     whole: list[float] = []

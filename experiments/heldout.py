@@ -65,6 +65,8 @@ def shares_right(run: Run, suite: Suite, part: Part, finished: Path) -> dict[str
         items = answers(session, Exam(suite, part, players), generation, finished).to_pylist()
     found: dict[str, dict[str, list[bool]]] = {}
     for row in items:
+        if row["correct"] is None:  # infrastructure failed
+            continue
         found.setdefault(row["member_id"], {}).setdefault(row["item_id"], []).append(bool(row["correct"]))
     return {
         player: {item: round(float(np.mean(right)), 4) for item, right in own.items()}

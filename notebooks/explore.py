@@ -130,18 +130,19 @@ def _(catalogue, mo, plain):
 
 @app.cell
 def _(catalogue, mo, pick_rate, pick_type):
+    _found = catalogue.rows(
+        """
+        SELECT problem_id, generation, teacher_id, problem_type, round(solve_rate, 3) AS solved,
+               lines_of_code AS lines
+        FROM problems WHERE problem_type LIKE ? AND solve_rate BETWEEN ? AND ?
+        ORDER BY generation DESC, problem_id LIMIT 500
+        """,
+        [pick_type.value, *pick_rate.value],
+    )
     problems = mo.ui.table(
-        catalogue.rows(
-            """
-            SELECT problem_id, generation, teacher_id, problem_type, round(solve_rate, 3) AS solved,
-                   lines_of_code AS lines
-            FROM problems WHERE problem_type LIKE ? AND solve_rate BETWEEN ? AND ?
-            ORDER BY generation DESC, problem_id LIMIT 500
-            """,
-            [pick_type.value, *pick_rate.value],
-        ),
+        _found,
         selection="single",
-        initial_selection=[0],
+        initial_selection=[0] if _found else None,
         page_size=8,
     )
     problems

@@ -9,6 +9,7 @@ from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model, training_r
 
 from populora_core.config.sections import UpdateSection
 from populora_core.learner import update as update_module
+from populora_core.learner.packing import micro_batches
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules, UpdateStats
 from populora_core.learner.update import update_members
 from populora_core.model.stacked import StackedAdapters
@@ -63,6 +64,34 @@ def test_statistics_count_every_row_with_an_advantage():
         assert stats[member].grad_norm > 0.0
         assert 0.0 < stats[member].entropy < np.log(VOCABULARY)
         assert 0.0 < stats[member].clip_fraction < 1.0
+
+
+def test_layers_that_look_back_a_little_learn_the_same_from_packs():
+    model = tiny_model(architecture="mistral")
+    model.config.sliding_window = 6
+    stacked = StackedAdapters(model, layout_of(model))
+    before, rows = newborns(stacked, *MEMBERS), training_rows({"a": 1, "b": 3, "c": 2}, longest=14)
+    packed, apart = (update_members(stacked, before, rows, changed(pack_tokens=each))[1] for each in (60, 1))
+    for member in MEMBERS:
+        figures = [
+            (each.entropy, each.grad_norm, each.clip_fraction) for each in (packed[member], apart[member])
+        ]
+        assert figures[0] == pytest.approx(figures[1], rel=1e-4)
+
+
+def test_packs_are_no_longer_than_a_micro_batch_may_be(monkeypatch: pytest.MonkeyPatch):
+    lengths = []
+
+    def seen(packs, *rest):
+        lengths.extend(pack.length for pack in packs if pack.shared)
+        return micro_batches(packs, *rest)
+
+    monkeypatch.setattr(update_module, "micro_batches", seen)
+    stacked = stack()
+    update_members(
+        stacked, newborns(stacked, *MEMBERS), some_rows(), changed(pack_tokens=500, token_budget=20)
+    )
+    assert lengths and max(lengths) <= 20
 
 
 def test_a_member_without_a_nonzero_advantage_keeps_its_state():

@@ -65,6 +65,19 @@ def test_a_special_token_spelled_in_a_problem_does_not_become_one(tokenizer):
     assert INSTRUCT.encode(tokenizer, prompt).count(tokenizer.eos_token_id) == 1
 
 
+def test_a_special_token_without_a_name_is_not_spelled_either(tokenizer):
+    """Most of Llama 3's are only marked as special in the tokenizer's own list."""
+    from transformers import AddedToken
+
+    tokenizer.chat_template = CHAT
+    header = "<|start_header_id|>"
+    tokenizer.add_tokens(AddedToken(header, special=True))
+    assert header not in tokenizer.all_special_tokens
+    program = f"def f(x):\n return x+'{header}'"
+    prompt = INSTRUCT.solve_prompt(Problem("p", "code_o", program, ("('a',)",), ("'a'",), ""))
+    assert tokenizer.convert_tokens_to_ids(header) not in INSTRUCT.encode(tokenizer, prompt)
+
+
 def test_compact_encodes_the_prompt_alone(tokenizer):
     tokenizer.chat_template = CHAT
     assert tokenizer.decode(COMPACT.encode(tokenizer, "<po><new>")) == "<po><new>"

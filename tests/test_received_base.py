@@ -88,3 +88,9 @@ def test_a_chat_template_is_rendered_as_transformers_does(base: Path) -> None:
     ours, theirs = load_vocabulary(base).tokenizer, AutoTokenizer.from_pretrained(base)
     given = {"add_generation_prompt": True, "tokenize": False}
     assert ours.apply_chat_template(turns, **given) == theirs.apply_chat_template(turns, **given)
+
+
+def test_a_chat_template_is_told_one_day_for_ever(base: Path) -> None:
+    (base / "chat_template.jinja").write_text("{{ strftime_now('%d %b %Y') }}")
+    turns = [{"role": "user", "content": "x"}]
+    assert load_vocabulary(base).tokenizer.apply_chat_template(turns, tokenize=False) == "26 Jul 2024"

@@ -81,6 +81,7 @@ def main() -> None:
         parser.error("the bundled suite has one input a problem: name another folder with --out")
     made = rows(make(inputs=many))
     name = "frontier" if many == 1 else "frontier_code_o"  # which `populora suite fetch --from` looks for
+    options.out.mkdir(parents=True, exist_ok=True)
     target = options.out / f"{name}.parquet"
     pq.write_table(pa.Table.from_pylist(made), target, compression="zstd")
     recipe = {

@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from populora_core.learner.rows import TrainingRow
 
+LONG_PACK = 1024
+"""Tokens of a pack at least, where texts share whatever they begin with."""
+
 PAIRS = 1000
 """Pairs of tokens in attention that cost a CPU as much as one token in the layers' products: 0.7 to 1.3 thousand."""
 

@@ -22,6 +22,7 @@ from populora_core.learner.checkpointing import checkpointed
 from populora_core.learner.loss import TokenStats, backward_policy_gradient
 from populora_core.learner.optimiser import adamw, clip_by_member
 from populora_core.learner.packing import (
+    LONG_PACK,
     MicroBatch,
     Pack,
     made_ahead,
@@ -30,6 +31,7 @@ from populora_core.learner.packing import (
     pack_rows,
 )
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
+from populora_core.model.attention import attention_window
 from populora_core.model.base import hidden_states, output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
 
 EPS = 1e-8  # of AdamW
-LONG_PACK = 1024  # tokens of a pack at least, where texts share whatever they begin with
 KEEPS = 1.25  # times the memory that activations are reckoned to take has to be free where all are kept
 
 
@@ -113,10 +114,12 @@ def _step(
         for name in ("clip", "grad_clip")
     )
     on_gpu = stacked.device.type == CUDA
+    # The mask of a pack says who sees whom, so it must not be longer than what a layer looks back over.
+    most = min(settings.token_budget, attention_window(stacked.model.config) or settings.token_budget)
     if stacked.shares_beginnings:
-        packs = pack_beginnings(useful, max(settings.pack_tokens, LONG_PACK))
+        packs = pack_beginnings(useful, min(max(settings.pack_tokens, LONG_PACK), most))
     else:
-        packs = pack_rows(useful, settings.pack_tokens)
+        packs = pack_rows(useful, min(settings.pack_tokens, most))
     again = settings.gradient_checkpointing and not (on_gpu and has_room(stacked, packs, settings))
     with checkpointed(stacked.model, again):
         batches = micro_batches(packs, settings.token_budget, on_gpu)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 NAME = "populora_grouped"
 
@@ -62,3 +62,11 @@ def grouped_attention(
         scale=scaling,
     )
     return found.reshape(rows, 1, heads, width), None
+
+
+def attention_window(config: PretrainedConfig) -> int | None:
+    """Tokens that the narrowest layer looks back over, its own included; None where every layer sees all."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    slides = kinds is None or "sliding_attention" in kinds
+    return getattr(text, "sliding_window", None) if slides else None

@@ -168,7 +168,8 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     except Exception:  # templates are programs of their own, which raise what they like
         return None
     after = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
-    return after[0] if after and after[0] in tokenizer.all_special_ids else None
+    marked = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return after[0] if after and after[0] in {*tokenizer.all_special_ids, *marked} else None
 
 
 def require_same(folder: str | Path, digest: str, recorded: str) -> None:

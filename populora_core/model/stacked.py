@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from populora_core.model.attention import attention_window
 from populora_core.model.base import output_layer
 from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.model.packed import PackedLinear, packed, worth_packing
@@ -53,7 +54,8 @@ class StackedAdapters:
         self._layers = [self._attach(slot) for slot in layout.modules]
         base = self._layers[0].base.weight
         self.device, self.compute_dtype = base.device, base.dtype
-        self.shares_beginnings = self.device.type == "cpu" and self.compute_dtype != torch.float32
+        half = self.device.type == "cpu" and self.compute_dtype != torch.float32
+        self.shares_beginnings = half and attention_window(model.config) is None
         self.weights = torch.empty(0, layout.dimension, dtype=master_dtype, device=self.device)
         # Frozen embeddings make the first layers' inputs gradient-free; this leaf keeps their backward alive.
         self.anchor = torch.zeros((), device=self.device, requires_grad=True)

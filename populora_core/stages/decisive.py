@@ -11,6 +11,7 @@ from populora_core.benchmarks.corpus import corpus_sha256
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
+from populora_core.learner.packing import LONG_PACK
 from populora_core.population.replacement import last_birth
 from populora_core.stages.table import AVERAGE
 
@@ -21,6 +22,8 @@ SHARD_PLAN = ("shards", "threads")
 AVERAGING = ("average_every", "average_share")
 AVERAGE_RULE = 2
 """Version of averaging: who made no step has its first with the others' moments."""
+PACKS_RULE = 2
+"""Version of packs that are longer than a micro-batch may be: they are cut to it."""
 BREEDING_RULE = 2
 """Version of breeding: a child of a parent that made a step has made one."""
 REPORTED = {
@@ -82,6 +85,10 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         given = dict(config.anchors.parameters)
         sha256 = dataset_sha256(str(given.pop("path", None)))
         chosen["anchors"]["parameters"] = f"{sha256} {given}" if given else sha256
+    half = (config.base.device, config.base.dtype) == ("cpu", "bfloat16")
+    longest = max(config.update.pack_tokens, LONG_PACK if half else 0)
+    if "update" in chosen and config.update.token_budget < longest:
+        chosen["update"]["packs"] = PACKS_RULE
     if config.update.corpus_share and "update" in chosen:
         chosen["update"]["corpus"] = corpus_sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
@@ -92,7 +99,7 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         }
     if "verify" in chosen and (kept := kept_out(config)) is not None:
         chosen["verify"]["held_out"] = suite_digest(kept)
-    if "base" in chosen and (config.base.device, config.base.dtype) == ("cpu", "bfloat16"):
+    if "base" in chosen and half:
         chosen["base"]["half_on_cpu"] = HALF_ON_CPU
     if AVERAGE in chosen:
         chosen[AVERAGE]["rule"] = AVERAGE_RULE

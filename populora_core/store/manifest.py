@@ -116,7 +116,7 @@ class Manifest:
         key: sha256 over everything that decides the content.
         config: the sections of the configuration that the stage read.
         inputs: artifact name -> content hash.
-        attempt: how often the stage has been committed in this run directory.
+        attempt: how often the stage has been committed in the run directory that made it.
         started_at: ISO 8601, UTC.
         extra: times, paths, hosts and what else is not content.
     """

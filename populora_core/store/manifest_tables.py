@@ -17,7 +17,9 @@ _DECLARED = (
         (
             GENERATION,
             Column("stage", TEXT, "Name of the stage."),
-            Column("attempt", INT, "How often the stage has been committed in this run directory."),
+            Column(
+                "attempt", INT, "How often the stage has been committed in the run directory that made it."
+            ),
             Column("started_at", TIME, "When the stage started, in UTC."),
             Column("seconds", FLOAT, "How long it took."),
             Column("rows", LONG, "Rows of all its tables."),

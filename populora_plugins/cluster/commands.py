@@ -52,7 +52,7 @@ def sweep(
     days: Annotated[float, typer.Option(min=1.0, help="only what is older than this")] = 7.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed and stop")] = False,
 ) -> None:
-    """Remove objects that no manifest names and files that were never finished, both left by killed writers."""
+    """Remove objects that no manifest names and what was never finished, both left by killed writers."""
     from populora_core.sharing.places import open_objects
     from populora_core.terminal.screen import say
     from populora_plugins.cluster.sweeping import sweep as sweep_store
