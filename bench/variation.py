@@ -1,4 +1,4 @@
-"""Seconds a child, ratio to a copy, and peak memory of every variation operator, and of averages, at Qwen2.5-7B shapes.
+"""Every variation operator, and averages, at Qwen2.5-7B shapes: seconds per child, ratio to a copy, peak memory.
 
     populora bench variation [--json]
 

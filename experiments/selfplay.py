@@ -7,8 +7,8 @@ Problems of the first and of the last generations are compared: their level (sta
 leaves out each), the statements that they execute, chance, and how many of their attempts are right, by their
 number of statements too. Generation 1 stands for the base, since its teachers have learnt nothing yet. Held-out
 scores are greedy, on the reported half of the suite, paired by problem with the base; every level counts alike; and
-again over the problems that who stops early hardly gets right. Intervals are 95 %: 1.96 standard errors over
-problems.
+again over the problems that a solver who stops early hardly ever gets right. Intervals are 95 %: 1.96 standard errors
+over problems.
 """
 
 from __future__ import annotations

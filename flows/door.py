@@ -1,8 +1,9 @@
 """The door of Prefect's pages: a link that logs in, and a page that asks for the key before anything else does.
 
-By themselves Prefect's pages ask the server first and alarm about its refusal. A link of `login` holds the key behind
-`#`, which no browser sends; the page at DOOR keeps it where Prefect's pages look for it. Every other page is given a
-line that leads a browser without the right key here, and one that names controls which screen readers could not tell.
+On their own, Prefect's pages ask the server first and show its refusal as an error. A link of `login` holds the key
+behind `#`, which no browser sends; the page at DOOR keeps it where Prefect's pages look for it. Every other page is
+given a line that leads a browser without the right key here, and one that names controls which screen readers could
+not tell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Prefect's server behind a key: it answers to who knows the key, to pages of its own, and under its own name.
+"""Prefect's server behind a key: it answers those who know the key, its own pages, and requests under its own name.
 
-By itself it answers everybody: any user of the machine, and any page in the owner's browser, could start runs and
-with them commands. Prefect takes its settings from the environment when it is imported, so this module imports it late.
+On its own it answers everyone: any user of the machine, or any page in the owner's browser, could start runs, and
+through them commands. Prefect takes its settings from the environment when it is imported, so this module imports it
+late.
 
     python -m flows.guard PORT      the server of `populora ui`
 """
@@ -25,7 +26,7 @@ NAMES = (HOST, "localhost")
 
 
 def guarded(port: int, key: str) -> dict[str, str]:
-    """The environment of a server, and of who asks it."""
+    """The environment of a server and of its clients."""
     return {
         "PREFECT_SERVER_API_AUTH_STRING": key,
         "PREFECT_API_AUTH_STRING": key,

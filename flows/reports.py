@@ -1,8 +1,8 @@
 """Reports over HTTP on the loopback address: a page of the Prefect UI cannot link to a file.
 
 A link holds the report's path and a token of it that only who knows the key can make: the flows of `populora ui`, for
-their own runs, and the index of runs, whose own link holds one too. So no other user of the machine, no other page
-and no guess reads any other file, but for the page of all settings, which is no secret.
+their own runs, and the index of runs, whose own link holds one too. No other user, page or
+guess can read any other file, except the page of all settings, which is not secret.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
     python -m flows.worker      the worker of `populora ui`
 
-By itself Prefect's runner keeps in mind what it has cancelled, and passes over a second request: a flow run that was
-retried in between would go on, and the server would show it as Cancelled five minutes later. Nor does anybody settle
-a flow run that ended before its cancelling was heard of: it would stay Cancelling, or, where its process had not quite
-gone, become Cancelled.
+Prefect's runner remembers what it has cancelled and ignores a second request: a flow run retried in between would go
+on, and the server would show it as Cancelled five minutes later. Nothing settles a flow run that ended before its
+cancellation arrived: it would stay Cancelling, or become Cancelled if its process had not quite gone.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def _(LINES, Series, catalogue, drawn, line_plot, mo, pick_member):
             title, says, title, [Series("", LINES[0], [(row["generation"], row[key]) for row in _lives])]
         )
         for key, title, says in (
-            ("fitness", "Lower bound of its rating", "By this selection ranks it."),
+            ("fitness", "Lower bound of its rating", "Selection ranks members by this."),
             ("success", "Success", "Share of its completions that are valid, or correct."),
             ("reward", "Reward", "Mean over its completions."),
         )

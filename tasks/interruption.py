@@ -17,7 +17,7 @@ from prefect.exceptions import TerminationSignal
 
 
 def interruption(error: BaseException | None) -> BaseException | None:
-    """The KeyboardInterrupt that an error was raised in the midst of, or the SystemExit of a termination; else None."""
+    """Return the KeyboardInterrupt during which an error was raised, or the SystemExit of a termination; else None."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit, TerminationSignal)):
         error = error.__context__
     return SystemExit(128 + error.signal) if isinstance(error, TerminationSignal) else error

@@ -57,7 +57,7 @@ first commit of a key stands; other machines take its files in place of their ow
 directory stays what is read: the catalogue never reads the store.
 
 Ids derive from position and are zero-padded, so that text order is numeric order. Content hashes cover the
-rows of the tables below; times, hosts and paths stand in the manifests.
+rows of the tables below; times, hosts and paths are in the manifests.
 """
 
 _TABLES = """## Stage tables

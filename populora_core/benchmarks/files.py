@@ -52,7 +52,7 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
             f"{path} cannot be read", got=str(error), fix="fetch the file again, or correct it"
         ) from error
     if not all(isinstance(row, dict) for row in rows):
-        raise BenchmarkError(f"{path} does not hold rows", expected="one object a row")
+        raise BenchmarkError(f"{path} does not hold rows", expected="one object per row")
     return rows
 
 

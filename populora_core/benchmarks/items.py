@@ -34,7 +34,7 @@ def load_items(entry: Entry) -> list[Item]:
                 fix="correct rows in the suite file, or leave it out",
             )
     if len({item.item_id for item in items}) != len(items):
-        raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id a problem")
+        raise BenchmarkError(f"{entry.benchmark} names two problems alike", expected="one id per problem")
     return items
 
 

@@ -66,7 +66,7 @@ def headlines(suite: Suite) -> list[ScoreRule]:
 
 
 def headline_rows(rows: Iterable[EvaluationRow], suite: Suite) -> list[EvaluationRow]:
-    """One row a player of `evaluations` of one generation and half: its score over the whole suite."""
+    """One row per player of `evaluations` of one generation and half: its score over the whole suite."""
     first = headlines(suite)
     name = ALL if len(first) > 1 else first[0].entry.benchmark
     return [

@@ -41,7 +41,7 @@ UNBOUNDED = 1_000_000  # columns of what is no terminal
 
 
 def print_answer(answer: Answer, format: AnswerFormat) -> None:
-    """Print all rows. Memory does not grow with their number; who stops reading ends it, as `head` does."""
+    """Print all rows. Memory does not grow with their number. A reader that stops, such as `head`, ends it."""
     if format == "parquet":
         raise ConfigError(
             "Parquet is no text to print",

@@ -61,7 +61,7 @@ def show_runs(folder: Path) -> bool:
 
 
 def show_run(run: Run) -> None:
-    """The run at a glance: one line a generation, the population, the totals."""
+    """The run at a glance: one line per generation, the population, the totals."""
     origin = run.record.get("forked_from")
     started, revision = run.record["created_at"], run.record["code_revision"]
     say((str(run.directory), "bold"), f", started {started}, code {revision}")

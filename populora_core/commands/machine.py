@@ -107,7 +107,7 @@ def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"one of: {', '.join(BENCHES)}")],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of a table")] = False,
     samples: Annotated[
-        int, typer.Option(min=3, help="interleaved pairs a ratio; its interval needs 15")
+        int, typer.Option(min=3, help="interleaved pairs per ratio; an interval needs 15")
     ] = 15,
 ) -> None:
     """Measure one part, as ratios taken in one run. Use an idle machine: figures are of this one, now."""

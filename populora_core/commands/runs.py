@@ -84,7 +84,7 @@ def inspect(
 
 
 class QueryCommand(TyperCommand):
-    """The command `query`, which shows by an example what is missing of runs and question."""
+    """The command `query`. If a run or the question is missing, it shows an example."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

@@ -15,7 +15,7 @@ from populora_core.support.registry import Registry
 
 
 class ComputeBackend(Protocol):
-    """The machines of one open run. What it opens is closed by who asked for it, and before it.
+    """The machines of one open run. Whoever asked for something that it opened closes that first.
 
     Attributes:
         remote: True if workers may be on other machines, which commit shards to the run's store where it has one.

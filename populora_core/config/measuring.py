@@ -21,7 +21,8 @@ class EvaluateSection(Section):
     window: Count = Field(10, description="generations whose problems make a teacher's external fitness")
     guard: Literal["off", "mark", "stop"] = Field(
         "off",
-        description="where a role is below the base on the validation half, at two evaluations in a row",
+        description="where a role is below the base on the validation half at two evaluations in a row: mark says so, "
+        "stop also ends the run",
     )
     report_every: Natural = Field(
         0,

@@ -277,7 +277,7 @@ class GradeSection(Section):
     student_format: float = Field(-1.0, description="reward of an answer that cannot be read")
     cut_answers: Literal["refuse", "judge"] = Field(
         "refuse",
-        description="what max_tokens cut off is no answer; judge: it is one where what was written can be read",
+        description="refuse: an answer that max_tokens cut off does not count; judge: it counts if it can be read",
     )
     eligible_window: Count = Field(4, description="generations of matches without success until ranked last")
 

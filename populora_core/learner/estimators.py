@@ -3,7 +3,7 @@
 An estimator is a function (rewards, groups, cohorts, *, std_floor, clip) -> advantages over the rows of one
 role:
 
-- rewards: one a row; None where infrastructure failed. Such a row stays None and counts nowhere.
+- rewards: one per row; None where infrastructure failed. Such a row stays None and counts nowhere.
 - groups: what was sampled under one condition: the problem of an attempt, member and type of a proposal.
 - cohorts: member and problem type. Members never share statistics.
 - std_floor: smallest divisor. clip: largest absolute advantage.
@@ -131,7 +131,7 @@ def advantages(
     given = [reward is not None for reward in rewards]
     if [value is not None and math.isfinite(value) for value in found] != given:
         raise PopulationError(
-            f"the estimator {estimator} gave something else than one advantage a reward",
+            f"the estimator {estimator} did not give one advantage per reward",
             expected=f"{len(given)} values, None where the reward is None and finite elsewhere",
             got=f"{len(found)} values, {sum(value is None for value in found)} of them None",
             fix="fix the function that update.estimator names",

@@ -64,7 +64,7 @@ class TrainingRow:
             raise ValueError("a training row needs a prompt and a completion")
         if len(self.old_logprobs) != (0 if self.supervised else len(self.completion_ids)):
             raise ValueError(
-                "a training row needs a log-probability a token, and a text of a corpus none: "
+                "a training row needs one log-probability per token, a corpus text none: "
                 f"{len(self.completion_ids)} tokens, "
                 f"{len(self.old_logprobs)} log-probabilities"
             )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from populora_core.config.sections import UpdateSection
 
 EPS = 1e-8  # of AdamW
-KEEPS = 1.25  # times the memory that activations are reckoned to take has to be free where all are kept
+KEEPS = 1.25  # free memory needed to keep all activations, as a multiple of their estimate
 
 
 def update_members(

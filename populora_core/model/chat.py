@@ -35,7 +35,7 @@ class TemplateBeyondBounds(BaseModelError):
 
 
 class BoundedTemplate:
-    """A tokenizer's `apply_chat_template`, in whose place it stands.
+    """A bounded replacement for a tokenizer's `apply_chat_template`.
 
     The process starts with the first text, and ends with the tokenizer or with this process.
 

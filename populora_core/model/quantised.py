@@ -57,7 +57,7 @@ class QuantisedLinear(nn.Linear):
 
 
 def quantise(model: PreTrainedModel, bits: Literal[8, 4], device: str) -> None:
-    """Round every linear layer but the output layer; the whole of one at a time goes to the device."""
+    """Round every linear layer but the output layer; layers go to the device one at a time, before they are rounded."""
     head = model.get_output_embeddings()
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Linear) and module is not head:

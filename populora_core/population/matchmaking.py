@@ -106,7 +106,7 @@ def with_hall_of_fame(
     generation: int,
     rng: np.random.Generator,
 ) -> list[Pair]:
-    """The matches, in a share of which a past member plays in the stead of the teacher or of the student.
+    """The matches, in a share of which a past member plays in place of the teacher or of the student.
 
     This is the fictitious part of fictitious self-play: opponents come from the past as well. A coin says who makes
     room, where both roles have a past. Past members are drawn as students are, by the scheme's weights against the

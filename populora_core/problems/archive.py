@@ -5,8 +5,8 @@ shows every occupied cell equally often, each by its elite.
 
 The objective is learnability, p (1 - p) of the solve rate p: the variance of an attempt's success, which is 0
 where a student learns nothing since all its attempts fare alike. p is that of the student that a problem met last: in
-its own generation, or where it was asked again. Problems that everybody or no one solved have 0 and stand only
-where nothing better was found.
+its own generation, or where it was asked again. Problems that everybody or no one solved have 0, and keep a cell
+only until something better comes.
 """
 
 from __future__ import annotations

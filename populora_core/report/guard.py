@@ -1,7 +1,7 @@
-"""The guard: a check whether a role has fallen below its base.
+"""The guard: a check of each role against its base.
 
-It has where the mean of its members lies below the base's by more than the 99 % interval, paired over problems, at two
-evaluations in a row. Both answer greedily wherever a suite asks for that.
+A role has fallen where the mean of its members lies below the base's by more than the 99 % interval, paired over
+problems, at two evaluations in a row. Both answer greedily wherever a suite asks for that.
 """
 
 from __future__ import annotations

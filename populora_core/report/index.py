@@ -22,7 +22,7 @@ KEPT = 500  # runs whose figures are remembered
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """The end of a run so far, in a line and in scores.
+    """A run's results so far: one line, and its scores.
 
     Attributes:
         seconds: that its generations took by the clock.

@@ -24,7 +24,7 @@ from populora_core.support.aliases import Row
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure with one value a generation.
+    """A figure with one value per generation.
 
     Attributes:
         key: its column in the views `figures_*`; trackers name it by this too.

@@ -65,7 +65,7 @@ class _SlabLayer(DynamicLayer):
     def widen(self, length: int) -> None:
         """Let every row have so many columns; those before its own hold zeros, which are masked.
 
-        What lay in memory there may be no number, and that a mask does not stop.
+        Uninitialised memory may hold NaN, which a mask does not stop.
         """
         first = self.end - length
         if first < self.first:

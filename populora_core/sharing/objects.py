@@ -1,7 +1,7 @@
 """Object stores: bytes under their hash, and small documents that only the first writer of a key puts there.
 
     ROOT/objects/<sha256>   data: named by its content, written whole or not at all, never changed
-    ROOT/<key>              documents: a manifest is put once, and whoever comes second reads what stands there
+    ROOT/<key>              documents: a manifest is put once, and a later writer reads what is there
 
 Nothing here needs a listing, a lock or a rename on the other side, so that the same protocol holds on a shared
 disk and on S3-compatible storage.
@@ -82,7 +82,7 @@ class ObjectStore(Protocol):
         """Remove what `key` holds, if anything."""
 
     def listing(self, prefix: str = "") -> Iterator[Stored]:
-        """Yield the entries below the folder `prefix`, in no order; nothing that must be right rests on it."""
+        """Yield the entries below the folder `prefix`, in no order; no result may depend on it."""
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
         """Remove what began to be written before the moment and was never finished; what was removed."""
@@ -107,7 +107,7 @@ def require_digest(came: str, sha256: str, url: str) -> None:
             f"an object of {url} is damaged",
             expected=f"bytes of sha256 {sha256}",
             got=f"bytes of sha256 {came}",
-            fix=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
+            fix=f"remove {object_key(sha256)} from the store; the next stage that makes the same bytes restores it",
         )
 
 
@@ -118,7 +118,7 @@ def require_size(came: int, size: int | None, sha256: str, url: str) -> None:
             f"an object of {url} is damaged",
             expected=f"{size} bytes of sha256 {sha256}",
             got=f"{came} bytes",
-            fix=f"remove {object_key(sha256)} from the store; who makes the same bytes again puts it back",
+            fix=f"remove {object_key(sha256)} from the store; the next stage that makes the same bytes restores it",
         )
 
 

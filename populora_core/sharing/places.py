@@ -204,7 +204,7 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 def _newest(path: Path) -> float:
-    """When a file, or anything in a folder, was last written; in seconds since the epoch."""
+    """The last modification of a file, or of anything in a folder; in seconds since the epoch."""
     times = []
     for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
         with suppress(FileNotFoundError):

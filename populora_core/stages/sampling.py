@@ -16,7 +16,7 @@ from populora_core.support.devices import CUDA
 
 
 def generate(ctx: StageContext, prompts: Sequence[Prompt]) -> pa.Table | None:
-    """Sample one completion a prompt, in order: the columns that `proposals` and `attempts` share.
+    """Sample one completion per prompt, in order: the columns that `proposals` and `attempts` share.
 
     Returns:
         None without a prompt.

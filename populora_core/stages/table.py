@@ -196,9 +196,9 @@ def stages_of(generation: int) -> tuple[Stage, ...]:
 def as_configured(stage: Stage, config: Config) -> Stage:
     """The stage with what decides its result, where more does than usual.
 
-    What was solved, where `solve` asks for it: the sandbox. How often, where `verify` asks the past again. What is
-    new, where `grade` pays for it: the past. Averages, where members are averaged once they have learnt. Where they
-    live on islands: who lives where.
+    `solve` with extra attempts also depends on the sandbox; `verify` that asks past problems again, on their results;
+    `grade` that pays for new cells, on past problems; `update` that averages, on the averages' settings; and all that
+    know islands, on who lives where.
     """
     if config.population.islands > 1 and stage.name in ON_ISLANDS:
         stage = replace(stage, config=(*stage.config, "population"))

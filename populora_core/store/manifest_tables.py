@@ -60,8 +60,8 @@ _DECLARED = (
             Column(
                 "seconds_before",
                 FLOAT,
-                "How long nothing but what lies between stages was done before it: writing catalogue and report, and "
-                "Prefect. Null for the first of a session.",
+                "Seconds between the stage before and this one: the catalogue, the report and Prefect. Null for the "
+                "first of a session.",
                 nullable=True,
             ),
         ),

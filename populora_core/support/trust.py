@@ -3,7 +3,7 @@
 A configuration of the user's own names them by itself. What a run, an adapter or an environment says is data, since
 somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
 where it lay then. Nothing lets a run name code that lies in a run or in the working folder. A store's address, the
-folder of a base and other files and folders are sources: what is said of them is that they may be used.
+folder of a base and other files and folders are sources: for these, only the permission to use them is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pool of Ray actors that share calls: whoever is idle takes the next, and a lost call is done again elsewhere.
+"""A pool of Ray actors that share calls: an idle actor takes the next call, and a lost call is repeated by another.
 
 Ray places actors, tells which are lost, and ends a process however it hangs. Attempts and deadlines are counted
 here; docs/decisions.md says why ("Ray places actors and ends them").

@@ -57,7 +57,7 @@ class Outbox:
 
 
 class Inbox:
-    """Parcels as files again, in a folder of this machine; what the newest work does not name goes."""
+    """A folder of this machine where parcels become files again; those that the newest work does not name go."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

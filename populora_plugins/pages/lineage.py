@@ -1,4 +1,4 @@
-"""The lineage tree of a role: a lane a slot, a bar a life, and a curve from each parent to its child."""
+"""The lineage tree of a role: a lane per slot, a bar per life, and a curve from each parent to its child."""
 
 from __future__ import annotations
 

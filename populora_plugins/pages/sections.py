@@ -110,7 +110,7 @@ def _metric_section(
 
 
 def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
-    """One run's plot of a metric: a line a type, or a role with the range of its members."""
+    """One run's plot of a metric: a line per type, or a role with the range of its members."""
     parts = metric.parts_of(figures)
     if metric.parts == "none":
         lines = [metric_line(metric, figures, None, "", LINES[0])]

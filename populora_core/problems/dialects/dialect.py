@@ -77,7 +77,7 @@ class Dialect(Protocol):
 def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
     """The prompt with every special token that a program or message spells split by a space.
 
-    No teacher can so end the student's turn.
+    So no teacher can end the student's turn.
     """
     for token in special_tokens(tokenizer):
         prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
