@@ -138,7 +138,7 @@ def run(
         print_plan(loaded, folder)
         return
     if hours is not None:
-        from populora_core.commands.announce import announce
+        from populora_core.commands.plan import announce
 
         announce(loaded, folder, hours)
     chosen = trainer(prefect)

@@ -1,4 +1,4 @@
-"""Output of --dry-run: the resolved configuration and the work that follows from it."""
+"""Output of --dry-run, the resolved configuration and the work that follows from it, and of --hours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import FOUND, LOOP
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError, ConfigError
-from populora_core.terminal.screen import say
+from populora_core.terminal.screen import narrated, say
 
 PARTS = {
     "base": "frozen weights",
@@ -239,3 +239,23 @@ def _print_disk(config: Config, run_dir: Path) -> None:
 
 def _size(size: float) -> str:
     return f"{size / GB:.1f} GB" if size >= GB / 10 else f"{size / 10**6:.1f} MB"
+
+
+def announce(config: Config, folder: Path, hours: float) -> None:
+    """Measure this machine, and say what the run takes.
+
+    Raises:
+        ConfigError: it takes more hours than these, or cannot be timed.
+    """
+    from populora_core.lifecycle.pace import SECONDS, measured, require_time
+
+    with narrated(f"measuring this machine in some {SECONDS:.0f} seconds, once the base is loaded ..."):
+        pace = measured(config)
+    needed = require_time(config, pace, hours)
+    size = whole_run(config, disk_needed(config))
+    threads = config.compute.shards * config.compute.threads
+    say(
+        f"{config.run.generations} generations of {config.proposals} proposals and at most {config.attempts} attempts: "
+        f"about {seconds(needed)} here with {threads} thread(s), less where answers are short, and "
+        f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed."
+    )

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from populora_core.report.charts import Plot
 from populora_core.report.figures import SampleProblem
 from populora_core.report.palette import variables
-from populora_core.report.text import call, percent, plain, signed
+from populora_core.report.text import call, plain, signed
 from populora_core.support.version import VERSION
 from populora_core.support.visible import visible
 
@@ -114,7 +114,6 @@ def _environment() -> Environment:
         "call": call,
         "visible": visible,
         "excerpt": excerpt,
-        "percent": percent,
         "plain": plain,
         "signed": signed,
     }

@@ -30,21 +30,6 @@ class PlainType:
     templates: Mapping[str, str] = MappingProxyType({})
 
 
-class OneExample(PlainType):
-    """The part shared by types whose problem is one program with one input and its output."""
-
-    def input_count(self, rules: TypeRules) -> tuple[int, int]:
-        return 1, 1
-
-    def refuse(
-        self, draft: Draft, rules: TypeRules, outputs: tuple[str, ...] | None = None
-    ) -> ProposalVerdict | None:
-        return refuse_examples(draft, self.input_count(rules), outputs)
-
-    def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
-        return (0,)
-
-
 class SeveralExamples(PlainType):
     """The part shared by types whose problem has as many inputs as the rules ask for, and an answer a part for each."""
 
@@ -58,6 +43,13 @@ class SeveralExamples(PlainType):
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
         return tuple(range(len(problem.inputs)))
+
+
+class OneExample(SeveralExamples):
+    """The part shared by types whose problem is one program with one input and its output."""
+
+    def input_count(self, rules: TypeRules) -> tuple[int, int]:
+        return 1, 1
 
 
 class CodeO(SeveralExamples):
