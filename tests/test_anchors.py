@@ -364,3 +364,13 @@ def test_no_run_begins_with_a_student_alone_on_its_island_and_peers_to_ask(tmp_p
     run = start(tmp_path / "run", config)
     with Session(Run.open(run.directory)):
         pass
+
+
+def test_a_part_of_a_data_set_is_chosen_before_the_run_begins(tmp_path: Path) -> None:
+    file = written(tmp_path / "own.jsonl", row(1), row(2))
+    remember([str(file)])
+    config = small_config(
+        anchors={"share": 0.2, "source": "dataset", "parameters": {"path": str(file), "first": 1}}
+    )
+    with pytest.raises(ConfigError, match="no file of CRUXEval's"):
+        preflight(config, "run.toml")

@@ -209,9 +209,9 @@ def dataset_sha256(path: str) -> str:
     return file_sha256(_file(path))
 
 
-def require_types(path: str, types: Sequence[str]) -> None:
+def require_types(types: Sequence[str], path: str, first: int = 0, end: int | None = None) -> None:
     """Raise ProblemError unless a data set has a problem of one of these types (see `read_drafts`)."""
-    there = sorted({draft.problem_type for draft in read_drafts(path)})
+    there = sorted({draft.problem_type for draft in read_drafts(path, first, end)})
     if not set(there) & set(types):
         raise ProblemError(
             f"{path} has no problem of a type that is played",

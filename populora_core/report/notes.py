@@ -158,7 +158,7 @@ def _types(figures: Figures) -> Iterable[Note]:
                 f"{name} is stalled: no one solved {percent(never)} of its problems in the last {_span(figures)}, "
                 "so most of them teach nothing. More attempts find the rare right one:",
                 "learning",
-                _fork(figures, f"solve.attempts={2 * solve.attempts}"),
+                _fork(figures, f"solve.attempts={min(2 * solve.attempts, 99 - solve.extra_attempts)}"),
             )
         elif always > MANY_SOLVED:
             yield Note(

@@ -81,7 +81,8 @@ def check_folders(config: Config, source: str) -> None:
     if config.anchors.share and config.anchors.source == DATASET:
         with _said_of(f"{source}: anchors.source cannot be used"):
             given = settings_of(DATASET, dataset, config.anchors.parameters)
-            require_types(given["path"], config.propose.types)
+            given.pop("again", None)
+            require_types(config.propose.types, **given)
     if config.update.corpus_share:
         with _said_of(f"{source}: update.corpus cannot be used"):
             read_corpus(config.update.corpus)
