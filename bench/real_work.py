@@ -11,9 +11,9 @@ import numpy as np
 
 from bench.adapters import drawn_ids, trained
 from populora_core.config.sections import UpdateSection
-from populora_core.learner.packing import pack_beginnings
+from populora_core.learner.packing import LONG_PACK, pack_beginnings
 from populora_core.learner.rows import TrainingRow, UpdateRules
-from populora_core.learner.update import LONG_PACK, update_members
+from populora_core.learner.update import update_members
 from populora_core.model.base import output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState

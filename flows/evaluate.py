@@ -19,8 +19,8 @@ from flows.choices import CHOICES, FOLDERS, GROUPS
 from flows.forms import chosen_runs, launched, separate, titled
 from flows.train import as_task
 from flows.trend import trend
-from populora_core.benchmarks.scores import NOTHING, OWN, headline_rows, tells_nothing, unjudged
-from populora_core.benchmarks.suite import Part, load_suite
+from populora_core.benchmarks.scores import NOTHING, headline_rows, tells_nothing, unjudged
+from populora_core.benchmarks.suite import OWN, Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.report.guard import Fall, falls

@@ -42,7 +42,7 @@ def fork(
         to: A new folder for the new run.
         settings: Other settings to replace, each as section.key=value, for instance solve.attempts=4.
     """
-    old = Run.open(source)
+    old = Run.open(Path(source).expanduser())
     config = apply_overrides(old.config, settings)
     if settings:
         check_changed(config, old.config, "the settings of the form")
@@ -96,7 +96,7 @@ def export(
         base_name: How others find the base model, for instance Qwen/Qwen2.5-7B; empty for the name that it has.
     """
     done = export_member(
-        Run.open(source),
+        Run.open(Path(source).expanduser()),
         member,
         to,
         generation=None if generation == NEWEST else generation,

@@ -55,7 +55,7 @@ MemberToUse = Annotated[str, titled("Member", **{CHOICES: MEMBERS})]
 def separate(given: list[str] | str) -> list[str]:
     """The folders of a field that takes several: chosen, or typed with commas between them."""
     parts = given.split(",") if isinstance(given, str) else given
-    return [part.strip() for part in parts if part.strip()]
+    return [str(Path(part.strip()).expanduser()) for part in parts if part.strip()]
 
 
 def chosen_runs(given: list[str] | str) -> list[str]:

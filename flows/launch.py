@@ -75,7 +75,7 @@ def train(
     """Start a run: found a population and train it.
 
     Args:
-        run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-PRESET.
+        run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-NAME.
         preset: The configuration. On two cores quick takes one minute, frontier seven minutes, demo eight;
             quick-instruct tries a chat model that "Other settings" names in base.path;
             real plays a pretrained model of half a billion parameters, once `populora try` has fetched it;
@@ -89,7 +89,8 @@ def train(
     overrides = list(settings)
     overrides += [f"run.generations={generations}"] if generations else []
     overrides += [f"run.seed={seed}"] if seed != AS_CONFIGURED else []
-    config = load_runnable(config_file or REPOSITORY / "configs" / f"{preset}.toml", overrides)
+    file = Path(config_file).expanduser() if config_file else REPOSITORY / "configs" / f"{preset}.toml"
+    config = load_runnable(file, overrides)
     folder = _folder()
     return _go_on(_begun(folder, config) or begin(folder, config), config.run.generations, review)
 

@@ -79,6 +79,19 @@ def test_layers_that_look_back_a_little_learn_the_same_from_packs():
         assert figures[0] == pytest.approx(figures[1], rel=1e-4)
 
 
+def test_a_long_row_beside_short_packs_looks_back_no_further_than_its_layers():
+    """The mask of a pack puts all in its micro-batch under it, and says nothing of windows."""
+    model = tiny_model(architecture="mistral")
+    model.config.sliding_window = 12
+    stacked = StackedAdapters(model, layout_of(model))
+    long = TrainingRow("a", (2, 3), tuple(2 + n % 20 for n in range(30)), (-2.0,) * 30, 1.0)
+    short = [TrainingRow("a", (2, 3, 4), (5 + n, 6, 7), (-2.0,) * 3, -1.0) for n in range(3)]
+    rules, before = changed(token_budget=500, pack_tokens=500), newborns(stacked, "a")
+    together = update_members(stacked, before, [long, *short], rules)[1]["a"]
+    apart = update_members(stacked, before, [long, *short], changed(token_budget=1))[1]["a"]
+    assert together.entropy == pytest.approx(apart.entropy, rel=1e-5)
+
+
 def test_packs_are_no_longer_than_a_micro_batch_may_be(monkeypatch: pytest.MonkeyPatch):
     lengths = []
 

@@ -16,7 +16,7 @@ from browser import MARKS
 from conftest import PATIENCE, wait_for
 from desk import ASKED, ROOT, Desk, at_the_desk, fresh, made
 
-from populora_core.benchmarks.scores import YARDSTICK
+from populora_core.benchmarks.suite import YARDSTICK
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
 

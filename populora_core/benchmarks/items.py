@@ -44,6 +44,20 @@ def suite_items(suite: Suite, part: Part) -> list[tuple[Entry, list[Item]]]:
     return [(entry, sample_of(items, suite.sample) if suite.sample else items) for entry, items in halves]
 
 
+def require_problems(
+    suite: Suite, part: Part, problems: list[tuple[Entry, list[Item]]]
+) -> list[tuple[Entry, list[Item]]]:
+    """Return them; raises BenchmarkError where a benchmark has none in this half."""
+    empty = [entry.benchmark for entry, items in problems if not items]
+    if empty:
+        raise BenchmarkError(
+            f"the {part} half of the suite {suite.suite} has no problem of {empty[0]}",
+            got=f"validation = {suite.validation}",
+            fix="change validation in the suite file, or leave this benchmark out",
+        )
+    return problems
+
+
 def suite_digest(suite: Suite) -> str:
     """sha256 over everything that the suite file says and over the rows that it names."""
     rows = [entry.sha256 or file_sha256(rows_file(entry)) for entry in suite.benchmarks]

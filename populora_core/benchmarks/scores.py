@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from populora_core.benchmarks.benchmark import BENCHMARKS, benchmark
 from populora_core.benchmarks.items import left_out
 from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
-from populora_core.benchmarks.suite import OWN as OWN
-from populora_core.benchmarks.suite import VALIDITY as VALIDITY
-from populora_core.benchmarks.suite import YARDSTICK as YARDSTICK
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support import ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -74,7 +75,7 @@ class Entry(BaseModel):
     def here(self) -> Path | None:
         """The file that is there without being fetched: a bundled one, or one of the user's."""
         if self.dataset.startswith(FILE):
-            return Path(self.dataset.removeprefix(FILE)).expanduser()
+            return Path(os.path.expanduser(self.dataset.removeprefix(FILE)))
         return self.bundled
 
 

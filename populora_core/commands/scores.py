@@ -16,14 +16,12 @@ from populora_core.benchmarks.scores import (
     ALL,
     BASE,
     NOTHING,
-    VALIDITY,
-    YARDSTICK,
     group_interval,
     headline_rows,
     tells_nothing,
     unjudged,
 )
-from populora_core.benchmarks.suite import Suite, named_suite
+from populora_core.benchmarks.suite import VALIDITY, YARDSTICK, Suite, named_suite
 from populora_core.commands.console import strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
@@ -169,8 +167,8 @@ class _Tenths(Observer):
 def score_table(rows: Sequence[EvaluationRow], suite: Suite) -> Table:
     """The players' scores over the whole suite with intervals, and the paired difference to the base model."""
     title = f"suite {suite.suite}: no answer could be judged"  # infrastructure lost them all
-    for row in rows[:1]:
-        title = f"suite {row['suite']}, {row['part']} half, after generation {row['generation']}"
+    if rows:
+        title = f"suite {suite.suite}, {rows[0]['part']} half, after generation {rows[0]['generation']}"
     table = Table(title=title, title_justify="left")
     table.add_column("member", overflow="fold")
     for name in ("right", "score", "95 % interval", "minus base"):

@@ -6,6 +6,7 @@ setting redoes only the stages that it matters to.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -59,7 +60,7 @@ class BaseSection(Section):
             return dequantised_folder(self.path)
         if self.path.startswith(BUNDLED):
             return shipped("base_model", self.path.removeprefix(BUNDLED))
-        return Path(self.path).expanduser()
+        return Path(os.path.expanduser(self.path))
 
     @property
     def numbers(self) -> str:
@@ -339,9 +340,7 @@ class UpdateSection(Section):
         0, description="a member's steps after which its learning rate has halved, as 1 / steps; 0: it stays"
     )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
-    pack_tokens: Count = Field(
-        192, description="completions of one prompt share its tokens in sequences up to this length"
-    )
+    pack_tokens: Count = Field(192, description="longest sequence in which completions share their prompt")
     gradient_checkpointing: bool = Field(
         False, description="a third more time for much less memory; on a GPU only where memory is short"
     )

@@ -147,20 +147,21 @@ def _alike(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def micro_batches(packs: Sequence[Pack], token_budget: int, on_gpu: bool = False) -> Iterator[MicroBatch]:
+def micro_batches(packs: Sequence[Pack], token_budget: int, apart: bool = False) -> Iterator[MicroBatch]:
     """Packs of like length, at most `token_budget` tokens with padding (a longer pack comes alone).
 
     Args:
-        on_gpu: Packs of several completions come in micro-batches of their own: one of them puts all others under its
-            mask, and a mask takes flash attention away. The longest come first, as a caching allocator wants it: what
-            is freed then has room for all that follows, and memory that does not suffice shows at once.
+        apart: Packs of several completions come in micro-batches of their own: one of them puts all others under its
+            mask, under which layers look back all the way, and a GPU has no flash attention. The longest come first, as
+            a caching allocator wants it: what is freed then has room for all that follows, and memory that does not
+            suffice shows at once.
     """
     bucket: list[Pack] = []
     for pack in sorted(
-        packs, key=lambda pack: (on_gpu and pack.shared, pack.length, pack.member_id), reverse=on_gpu
+        packs, key=lambda pack: (apart and pack.shared, pack.length, pack.member_id), reverse=apart
     ):
         full = bucket and (len(bucket) + 1) * max(bucket[0].length, pack.length) > token_budget
-        if full or (bucket and on_gpu and pack.shared != bucket[0].shared):
+        if full or (bucket and apart and pack.shared != bucket[0].shared):
             yield collate(bucket)
             bucket = []
         bucket.append(pack)

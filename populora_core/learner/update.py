@@ -114,15 +114,16 @@ def _step(
         for name in ("clip", "grad_clip")
     )
     on_gpu = stacked.device.type == CUDA
-    # The mask of a pack says who sees whom, so it must not be longer than what a layer looks back over.
-    most = min(settings.token_budget, attention_window(stacked.model.config) or settings.token_budget)
+    # A mask says who sees whom, and no layer looks back less far under one: what has it keeps within the window.
+    window = attention_window(stacked.model.config)
+    most = min(settings.token_budget, window or settings.token_budget)
     if stacked.shares_beginnings:
         packs = pack_beginnings(useful, min(max(settings.pack_tokens, LONG_PACK), most))
     else:
         packs = pack_rows(useful, min(settings.pack_tokens, most))
     again = settings.gradient_checkpointing and not (on_gpu and has_room(stacked, packs, settings))
     with checkpointed(stacked.model, again):
-        batches = micro_batches(packs, settings.token_budget, on_gpu)
+        batches = micro_batches(packs, settings.token_budget, on_gpu or window is not None)
         for batch in made_ahead(batches) if on_gpu else batches:
             totals.add(*_accumulate(stacked, batch, token_weights, clips, settings))
             if progress is not None:

@@ -64,13 +64,8 @@ def export_member(
     """
     to = Path(to).expanduser()
     require_free(to)
-    if merge and run.config.base.bits != 16:
-        raise ConfigError(
-            f"members of {run.directory} learnt over a base in {run.config.base.bits} bits; merged into the whole "
-            "base they would be other models",
-            expected="base.bits = 16",
-            fix="export without --merge, and load the adapter over the base in so many bits",
-        )
+    if merge:
+        require_mergeable(run)
     snapshot = take(run, member_id, generation)
     base = base_name or known_as(run)
     card = model_card(snapshot, base, to, merge)
@@ -152,6 +147,17 @@ def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
     settings = read_json(snapshot.adapter / config)
     settings["base_model_name_or_path"] = base
     (folder / config).write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def require_mergeable(run: Run) -> None:
+    """Raise ConfigError where members learnt over a base in fewer bits."""
+    if run.config.base.bits != 16:
+        raise ConfigError(
+            f"members of {run.directory} learnt over a base in {run.config.base.bits} bits; merged into the whole "
+            "base they would be other models",
+            expected="base.bits = 16",
+            fix="export without --merge, and load the adapter over the base in so many bits",
+        )
 
 
 def _merged(snapshot: Snapshot) -> Callable[[Path], None]:

@@ -195,6 +195,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     Raises:
         RunDirectoryError: the generation is not complete, or `to` is not free.
         ArtifactError: the new directory could not be made; nothing of it is left.
+        ConfigError, SandboxUnavailable: nothing here is what `auto` stands for.
     """
     to = Path(to).resolve()
     refuse_occupied(to)

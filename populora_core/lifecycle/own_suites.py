@@ -9,8 +9,8 @@ from typing import Any
 
 from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.items import sample_of
-from populora_core.benchmarks.scores import FIRST, NEWEST, PROMPTS, VALIDITY, YARDSTICK
-from populora_core.benchmarks.suite import Entry, Suite
+from populora_core.benchmarks.scores import FIRST, NEWEST, PROMPTS
+from populora_core.benchmarks.suite import VALIDITY, YARDSTICK, Entry, Suite
 from populora_core.config.load import Config
 from populora_core.config.sections import ProposeSection, SolveSection
 from populora_core.lifecycle.run_evaluation import SOLVERS, TEACHERS, RunEvaluation

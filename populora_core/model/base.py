@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from populora_core.model.chat import BoundedTemplate, TemplateBeyondBounds
+from populora_core.model.chat import BoundedTemplate, TemplateBeyondBounds, special_tokens
 from populora_core.support.devices import CUDA
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError
@@ -168,8 +168,7 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     except Exception:  # templates are programs of their own, which raise what they like
         return None
     after = tokenizer(text.rpartition(said)[2].lstrip(), add_special_tokens=False)["input_ids"]
-    marked = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return after[0] if after and after[0] in {*tokenizer.all_special_ids, *marked} else None
+    return after[0] if after and after[0] in special_tokens(tokenizer) else None
 
 
 def require_same(folder: str | Path, digest: str, recorded: str) -> None:

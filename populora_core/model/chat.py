@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from populora_core.support.errors import BaseModelError
 
@@ -28,6 +29,25 @@ MOST_CHARS = 10_000_000
 """Longest text that a template may give."""
 DATE = datetime(2024, 7, 26)
 """The day that a template is told, that of Llama 3's where it is told none: today's prompt would change tomorrow."""
+
+
+class SpecialTokens(Protocol):
+    """The part of a transformers tokenizer that says which tokens are special."""
+
+    all_special_tokens: list[str]
+    all_special_ids: list[int]
+
+
+def special_tokens(tokenizer: SpecialTokens) -> dict[int, str]:
+    """Token id -> text: of those that have a name, and of those that are only marked, as most of Llama 3's are."""
+    named = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False))
+    added = getattr(tokenizer, "added_tokens_decoder", None)  # a method of some, which they do not have
+    marked = (
+        {key: str(token) for key, token in added.items() if token.special}
+        if isinstance(added, Mapping)
+        else {}
+    )
+    return named | marked
 
 
 class TemplateBeyondBounds(BaseModelError):

@@ -6,6 +6,7 @@ A change of the solve rate counts as one only beyond its 95 % interval over prob
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
@@ -148,7 +149,7 @@ def _types(figures: Figures) -> Iterable[Note]:
         if now is None:
             text = f"{name}: no valid problem in the last {_span(figures)}. See why they are refused:"
             query = f"FROM proposals WHERE problem_type = {sql.text(problem_type)} ORDER BY generation DESC LIMIT 5"
-            yield Note("watch", text, "verdicts", _command(figures, "query", quote(query)))
+            yield Note("watch", text, "verdicts", _command(figures, "query", _shown(query)))
             continue
         never = pooled(late, "never_solved", _JUDGED) or 0.0
         always = pooled(late, "always_solved", _JUDGED) or 0.0
@@ -256,6 +257,11 @@ def _leaders(figures: Figures) -> Iterable[Note]:
         close = abs(first["mu"] - second["mu"]) < math.hypot(first["sigma"], second["sigma"])
         text += ", but the next is within one sigma: no clear best." if close else ", by more than one sigma."
         yield Note("note", text, "ratings")
+
+
+def _shown(query: str) -> str:
+    """A query as a word for a shell: easy to read and edit, unless it holds what a shell would act on."""
+    return f'"{query}"' if re.fullmatch(r"[\w =':.]+", query) else quote(query)
 
 
 def _idle(figures: Figures) -> Iterable[Note]:

@@ -15,9 +15,6 @@ from pydantic import ValidationError
 from populora_core.benchmarks.metrics import Interval, mean_interval
 from populora_core.benchmarks.scores import (
     BASE,
-    OWN,
-    VALIDITY,
-    YARDSTICK,
     Pairs,
     by_problem,
     difference,
@@ -26,7 +23,7 @@ from populora_core.benchmarks.scores import (
     tells_nothing,
 )
 from populora_core.benchmarks.strata import by_stratum, level_of
-from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.benchmarks.suite import OWN, VALIDITY, YARDSTICK, Suite, load_suite
 from populora_core.config.load import Config
 from populora_core.runs.run import Run, suites
 from populora_core.stages.measure import SELECTION
@@ -187,7 +184,7 @@ def _counting(rows: Sequence[EvaluationItemRow], suite: str) -> list[EvaluationI
 def _read(directory: Path, generation: int | None, of: str | None = None) -> list[Scored]:
     """The evaluations on a suite of the run's own, or where none is named on all others, oldest first."""
     found = []
-    own = _own_names(Run.open(directory).config)
+    own = frozenset(_own_names(Run.open(directory).config))
     for path in stage_folder_names(directory, None if generation is None else [generation]):
         stage = path.rpartition("/")[2]
         suite = stage.removeprefix(EVALUATION)
@@ -197,17 +194,18 @@ def _read(directory: Path, generation: int | None, of: str | None = None) -> lis
         manifest = read_manifest(folder)
         if manifest is None or f"{ITEMS}.parquet" not in manifest.contents or not complete(folder, manifest):
             continue
-        item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()))
-        found += [] if item is None else [replace(item, own=any(_is(item.suite, name) for name in own))]
+        item = _evaluation(folder, manifest.key, tuple(manifest.contents.values()), own)
+        found += [] if item is None else [item]
     return found
 
 
 @lru_cache(maxsize=1 << 10)
-def _evaluation(folder: Path, key: str, contents: tuple[str, ...]) -> Scored | None:
+def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: frozenset[str]) -> Scored | None:
     """Score an evaluation once: a report comes back to it in every generation. None where its suite cannot be read.
 
     Args:
         key, contents: from its manifest: they change with what it says.
+        own: names of the suite of the run's configuration.
     """
     manifest = read_manifest(folder)
     assert manifest is not None
@@ -223,7 +221,12 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...]) -> Scored | N
         return None
     rows = StageTables(folder).rows("evaluations")
     nothing = suite.suite not in OWN and tells_nothing([row for row in rows if row["part"] == TEST], suite)
-    return replace(item, everyone=manifest.extra.get(SELECTION, "all") in WHOLE, nothing=nothing)
+    return replace(
+        item,
+        own=any(_is(suite.suite, name) for name in own),
+        everyone=manifest.extra.get(SELECTION, "all") in WHOLE,
+        nothing=nothing,
+    )
 
 
 def _own_names(config: Config) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
@@ -79,7 +80,7 @@ def _path(name: str, weights: bool) -> str:
         "/" not in bundled and shipped("base_model", bundled, "config.json").is_file()
     ):
         return BUNDLED + bundled
-    place = Path(name).expanduser()
+    place = Path(os.path.expanduser(name))
     if place.is_dir():
         return str(place.resolve())
     return next(filter(None, (source.path(name) for source in sources())), None) or pinned(name, weights)

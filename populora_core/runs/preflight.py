@@ -137,12 +137,12 @@ def _check_gpus(config: Config, source: str) -> None:
     given, engine = config.compute.shard_gpus, config.sampler.tensor_parallel
     if not given or given < engine > 1:
         raise ConfigError(
-            f"{source}: base.device is cuda, but a shard on Ray is given {'no' if not given else 'too few'} GPUs",
+            f"{source}: base.device is cuda, but a shard on Ray is given {given:g} GPUs",
             expected=f"compute.shard_gpus of {engine} or more"
             if engine > 1
             else "compute.shard_gpus above 0",
             got=f"compute.shard_gpus = {given:g}",
-            fix=f"set it to {engine}" + (", or to 0.5 for two shards on one GPU" if engine == 1 else ""),
+            fix=f"set it to {engine}; where that is 1, 0.5 has two shards share a GPU",
         )
 
 
@@ -168,12 +168,14 @@ def _check_beginning(config: Config, source: str) -> None:
 
 def _check_suite(config: Config, source: str) -> None:
     """The suite of the loop can be read, its problems are there, and it holds back those that the loop asks."""
-    from populora_core.benchmarks.items import suite_items
+    from populora_core.benchmarks.items import require_problems, suite_items
     from populora_core.benchmarks.suite import Part, named_suite
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
         suite = named_suite(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
+        if config.evaluate.report_every:
+            require_problems(suite, Part.TEST, suite_items(suite, Part.TEST))
     if empty and config.evaluate.every:  # scores alone are of the other half
         raise ConfigError(
             f"{source}: the suite {suite.suite} holds no problem of {empty[0]} back for validation",

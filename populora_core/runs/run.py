@@ -256,11 +256,14 @@ def begin(directory: str | Path, config: Config) -> Run:
     require_device(config)
     require_files(config.base.folder())
     digest = base_digest(config.base.folder())
-    return Run.create(directory, chosen_here(config), digest)
+    return Run.create(directory, chosen_here(config, proven=True), digest)
 
 
-def chosen_here(config: Config) -> Config:
+def chosen_here(config: Config, proven: bool = False) -> Config:
     """The configuration with the precision, the sampler and the sandbox that `auto` means on this machine.
+
+    Args:
+        proven: open the sandbox although the configuration names one.
 
     Raises:
         ConfigError: the chosen sampler is not installed.
@@ -271,8 +274,10 @@ def chosen_here(config: Config) -> Config:
     from populora_core.sandbox.backends import open_sandbox
 
     engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
-    with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
-        backend = sandbox.name
+    backend: str = config.sandbox.backend
+    if proven or backend == "auto":
+        with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
+            backend = sandbox.name
     dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
     return _with_choices(config, dtype, engine, backend)
 

@@ -32,6 +32,8 @@ from populora_core.support.registry import Registry
 STORES = Registry({}, group="populora.stores", what="kind of store", setting="store.url", error=ConfigError)
 """Scheme of a url -> a function of the url that opens an `ObjectStore`."""
 
+LOST_AND_FOUND = "lost+found"
+"""A folder of a file system's own, which only root can read."""
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -136,20 +138,19 @@ class LocalObjects:
             path.unlink(missing_ok=True)
 
     def listing(self, prefix: str = "") -> Iterator[Stored]:
-        for path in _finished(self._path(prefix) if prefix else self.root):
-            with suppress(FileNotFoundError):  # it has gone since
-                status = path.stat()
-                if stat.S_ISREG(status.st_mode):
+        with _reading(self.url):
+            for path, unfinished in _walk(self._path(prefix) if prefix else self.root):
+                status = None if unfinished else _status(path)
+                if status is not None and stat.S_ISREG(status.st_mode):
                     yield Stored(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
-        left = [path for path in _unfinished(self.root) if _newest(path) < before]
+        with _reading(self.url):
+            left = [path for path, unfinished in _walk(self.root) if unfinished and _newest(path) < before]
         with durable.writing(self.root):
             for path in left if not dry_run else ():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # another sweep was faster
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [path.relative_to(self.root).as_posix() for path in left]
 
     def _path(self, key: str) -> Path:
@@ -178,38 +179,40 @@ class LocalObjects:
             aside.chmod(0o444)  # it will be linked into run directories
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Walk a folder that others write to: what goes meanwhile is not there, and what cannot be read is an error."""
+def _walk(folder: Path, within: bool = False) -> Iterator[tuple[Path, bool]]:
+    """The files below a folder that others write to, and what is unfinished there, files and folders: with True.
+
+    What goes meanwhile is not there; what cannot be read is an error.
+
+    Args:
+        within: pass over no unfinished folder, and tell of none.
+    """
 
     def seen(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
+        if not isinstance(error, FileNotFoundError) and error.filename != str(folder / LOST_AND_FOUND):
             raise error
 
     for place, folders, files in os.walk(folder, onerror=seen):
-        yield Path(place), folders, files
-
-
-def _finished(folder: Path) -> Iterator[Path]:
-    """The files below that no one is still writing."""
-    for place, folders, files in _walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(durable.TEMPORARY_PREFIX)]
-        yield from (place / name for name in files if not name.startswith(durable.TEMPORARY_PREFIX))
-
-
-def _unfinished(folder: Path) -> Iterator[Path]:
-    """The files and folders below that somebody is still writing, or has given up."""
-    for place, folders, files in _walk(folder):
-        yield from (place / name for name in (*folders, *files) if name.startswith(durable.TEMPORARY_PREFIX))
-        folders[:] = [name for name in folders if not name.startswith(durable.TEMPORARY_PREFIX)]
+        unfinished = [name for name in folders if name.startswith(durable.TEMPORARY_PREFIX) and not within]
+        folders[:] = [name for name in folders if name not in unfinished]
+        yield from ((Path(place, name), True) for name in unfinished)
+        for name in files:
+            yield Path(place, name), name.startswith(durable.TEMPORARY_PREFIX) and not within
 
 
 def _newest(path: Path) -> float:
     """The last modification of a file, or of anything in a folder; in seconds since the epoch."""
-    times = []
-    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        with suppress(FileNotFoundError):
-            times.append(each.stat().st_mtime)
+    below = [found for found, _ in _walk(path, within=True)] if path.is_dir() else []
+    times = [status.st_mtime for each in (path, *below) if (status := _status(each)) is not None]
     return max(times, default=math.inf)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None of what has gone."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -24,8 +24,6 @@ AVERAGE_RULE = 2
 """Version of averaging: who made no step has its first with the others' moments."""
 PACKS_RULE = 2
 """Version of packs that are longer than a micro-batch may be: they are cut to it."""
-BREEDING_RULE = 2
-"""Version of breeding: a child of a parent that made a step has made one."""
 REPORTED = {
     "report_every",
     "report_problems",
@@ -106,8 +104,6 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
     if "evolve" in chosen:  # the share counts by where it ends, which the length of the run decides
         del chosen["evolve"]["last_share"]
         chosen["evolve"]["last_birth"] = last_birth(config.evolve, config.run.generations)
-        if config.evolve.every:
-            chosen["evolve"]["rule"] = BREEDING_RULE
     chosen.get("adapters", {}).pop("start_from", None)
     return chosen
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
-from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.items import require_problems, suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Part, Suite
 from populora_core.compute.shards import Shards, towards
@@ -32,7 +32,6 @@ from populora_core.store.adapters import PROBE
 from populora_core.store.rows import EvaluationItemRow, SampledRow
 from populora_core.store.schema import to_table
 from populora_core.support import ids
-from populora_core.support.errors import BenchmarkError
 from populora_core.support.finish import FinishReason
 
 BLOCK_COMPLETIONS = 512
@@ -92,14 +91,7 @@ class Exam:
         """
         if self.chosen is not None:
             return self.chosen
-        found = suite_items(self.suite, self.part)
-        for entry in (entry for entry, items in found if not items):
-            raise BenchmarkError(
-                f"the {self.part} half of the suite {self.suite.suite} has no problem of {entry.benchmark}",
-                got=f"validation = {self.suite.validation}",
-                fix="change validation in the suite file, or leave this benchmark out",
-            )
-        return found
+        return require_problems(self.suite, self.part, suite_items(self.suite, self.part))
 
     @property
     def blocks(self) -> Iterator[ExamBlock]:

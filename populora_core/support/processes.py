@@ -23,7 +23,7 @@ def started(pid: int) -> str:
         return GONE if state in "ZX" else fields[18]
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter of a number that is no process's
         return GONE
     except PermissionError:
         pass

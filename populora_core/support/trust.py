@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from populora_core.support.durable import write_atomically
 from populora_core.support.entries import declared_packages, put_there
@@ -68,7 +69,8 @@ def forget() -> None:
 
 def is_trusted(place: str) -> bool:
     """True if the user named the place, and its code is where it was then; or named the source."""
-    return _known().get(place, "") == _stands(place) != ""
+    names = [place, unquote(urlsplit(place).path)] if place.startswith("file://") else [place]
+    return any(_known().get(name, "") == _stands(name) != "" for name in names)
 
 
 def is_source(name: str) -> bool:
@@ -159,6 +161,8 @@ def _known() -> dict[str, str]:
 
 
 def _write(new: dict[str, str]) -> None:
+    if not new:
+        return
     _here.update(new)
     path = folder() / _KEPT
     try:

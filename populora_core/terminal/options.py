@@ -18,9 +18,9 @@ def run_folder_named(given: str) -> Path:
 
     path = Path(given)
     if not path.exists():
-        for place in (path, Path("runs", path)):
-            if (place / RECORD).is_file():
-                return place
+        if (whole := Path("runs", path)) and (whole / RECORD).is_file():
+            return whole
+        for place in (path, whole):
             found = [record.parent for record in place.parent.glob(f"{escape(place.name)}*/{RECORD}")]
             if len(found) == 1:
                 return found[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from populora_core.model.base import GENERATION_CONFIG, quiet_transformers, require_all_weights
 from populora_core.support.digest import file_sha256
-from populora_core.support.durable import fsync_tree, temporary_folder, writing
+from populora_core.support.durable import fsync_tree, sweep, temporary_folder, writing
 from populora_core.support.errors import BaseModelError, first_line
 from populora_core.support.user_cache import GGUF, dequantised_folder
 
@@ -47,6 +47,7 @@ def dequantised(file: Path) -> str:
     if not folder.is_dir():
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
+        sweep(folder.parent)
         with temporary_folder(folder.parent, folder.name) as workshop:
             _convert(file, workshop)
             (workshop / SOURCE).write_text(json.dumps({"sha256": sha256}) + "\n")

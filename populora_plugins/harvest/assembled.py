@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.lifecycle.export import CARD, export_member, known_as, take, write_adapter
+from populora_core.lifecycle.export import (
+    CARD,
+    export_member,
+    known_as,
+    require_mergeable,
+    take,
+    write_adapter,
+)
 from populora_core.report.model_card import Snapshot, license_of
 from populora_core.report.text import markdown_table
 from populora_core.store.adapters import WEIGHTS
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import new_folder, require_free
+from populora_core.support.errors import ConfigError
 from populora_plugins.harvest.assemble import BEST, BY_TYPE, ROUTE, SOUP, Assembly, Compared, compared
 
 RULE = "assembly.json"
@@ -36,11 +44,19 @@ def write_assembly(
 
     Raises:
         ArtifactError: `to` is not free, or could not be written.
+        ConfigError: what is to be merged cannot be.
         AdapterError: a member's adapter is damaged.
     """
     to = to.expanduser()
     require_free(to)
     run, base = found.run, base_name or known_as(found.run)
+    if merge and how not in (BEST, SOUP):
+        raise ConfigError(
+            f"{how} is several adapters with a rule, which no merged model holds",
+            fix="leave --merge out, or choose --how best or soup",
+        )
+    if merge:
+        require_mergeable(run)
     best = next(iter(found.adapters))
     if how == BEST:
         export_member(run, best, to, generation=found.generation, merge=merge, base_name=base_name)

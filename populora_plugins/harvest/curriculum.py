@@ -28,6 +28,7 @@ from populora_core.benchmarks.heldout import HeldOut, held_out
 from populora_core.config.load import Config
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
+from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
 from populora_core.runs.run import Run, suites
 from populora_core.sandbox.jobs import Limits
@@ -190,10 +191,7 @@ def curriculum_tables(
         connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
         asked = {_asked(label, config) for label, config in zip(labels, configured, strict=True)}
-        kept = [
-            not any(known.holds(row["program"], row["inputs"]) for known in asked)
-            for row in found.to_pylist()
-        ]
+        kept = [_is_free(row, asked) for row in found.to_pylist()]
         problems = found.filter(pa.array(kept, pa.bool_()))
         if not problems.num_rows:
             raise RunDirectoryError(
@@ -253,6 +251,14 @@ def _spoken(label: str, config: Config) -> Dialect | None:
         stacklevel=2,
     )
     return None
+
+
+def _is_free(row: Row, asked: Iterable[HeldOut]) -> bool:
+    """True if none of the suites asks a problem; False as well if this Python cannot read it, but a newer one may."""
+    try:
+        return not any(known.holds(row["program"], row["inputs"]) for known in asked)
+    except ProgramSyntaxError:
+        return False
 
 
 def split_of(program_key: str, tested: float) -> str:

@@ -68,6 +68,9 @@ def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
             except (FormatError, ProgramSyntaxError) as error:
                 console.print(f"that cannot be read: {error}")
                 continue
+        if verdict is AttemptVerdict.INFRASTRUCTURE:
+            console.print("the sandbox failed; try again")
+            continue
         right = verdict is AttemptVerdict.CORRECT
         say((str(verdict), "green" if right else "red"))
         if not right:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from populora_core.benchmarks.scores import VALIDITY, YARDSTICK
+from populora_core.benchmarks.suite import VALIDITY, YARDSTICK
 from populora_core.report import metrics
 from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
 from populora_core.report.figures import Figures

@@ -39,7 +39,7 @@ def fetch(
 ) -> None:
     """Get the rows of a suite's benchmarks, or of one, and keep them with their checksum.
 
-    After an error, a second call gets the rest.
+    After an error, --missing gets the rest.
     """
     from populora_core.benchmarks.fetched import fetched_file
     from populora_core.terminal.screen import narrated

@@ -21,7 +21,7 @@ from populora_core.benchmarks.fetched import RowsRecord, how_to_get, is_address,
 from populora_core.benchmarks.files import READERS, read_rows
 from populora_core.benchmarks.suite import Entry
 from populora_core.support.digest import read_sha256
-from populora_core.support.durable import fsync, temporary_folder, write_atomically, writing
+from populora_core.support.durable import fsync, sweep, temporary_folder, write_atomically, writing
 from populora_core.support.errors import BenchmarkError
 from populora_plugins.public_benchmarks.reasoning_gym import PREFIX, generated
 
@@ -42,6 +42,7 @@ def fetch(entry: Entry, given: Path | None = None) -> RowsRecord:
     path, record_path = kept_at(entry)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     with temporary_folder(path.parent, entry.benchmark) as workshop:
         rows = workshop / path.name
         files = _download(entry, workshop) if given is None else _choose(entry, given)

@@ -86,6 +86,12 @@ def generated(dataset: str, config: str | None, revision: str | None) -> Iterato
             got=installed,
             fix=f"pip install reasoning-gym=={revision}, or name the installed version as revision",
         )
+    if not re.fullmatch(r"[0-9]+(@[0-9]+)?", config or "50"):
+        raise BenchmarkError(
+            "config of a reasoning-gym entry says how many problems",
+            expected="COUNT or COUNT@SEED",
+            got=repr(config),
+        )
     size, _, seed = (config or "50").partition("@")
     for name in dataset.removeprefix(PREFIX).split(","):
         settings = {"seed": int(seed or 0), "size": int(size)}

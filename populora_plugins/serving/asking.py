@@ -12,15 +12,11 @@ from populora_core.problems.dialects import stops_of
 from populora_core.sampler.requests import Completion, Request
 from populora_core.support import ids
 from populora_core.support.errors import PopuloraError, RunDirectoryError
-from populora_plugins.serving.batcher import Batcher
+from populora_plugins.serving.batcher import BadQuestion, Batcher
 from populora_plugins.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
 from populora_plugins.serving.fleet import Fleet, Pick
 from populora_plugins.serving.reply import MemberReply, Stops, StreamedText, reply_of
 from populora_plugins.serving.shapes import Json, Shape, usage_of
-
-
-class BadQuestion(PopuloraError):
-    """A body that cannot be answered."""
 
 
 class UnknownModel(PopuloraError):

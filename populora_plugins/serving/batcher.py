@@ -19,6 +19,10 @@ Told = Callable[[int, int, float], None]
 """A callback with the place of a request among those sent together, a token of it and its log-probability."""
 
 
+class BadQuestion(PopuloraError):
+    """A body that cannot be answered."""
+
+
 class Overloaded(PopuloraError):
     """More completions wait than the endpoint lets wait."""
 
@@ -49,11 +53,19 @@ class Batcher:
 
     def require_room(self, count: int) -> None:
         """Raise Overloaded where so many more may not wait."""
-        if len(self._waiting) + count > self._most:
+        if count > self._most:
+            raise BadQuestion(
+                "a request asks for more completions than may wait",
+                expected=f"at most {self._most}",
+                got=f"{count}",
+                fix="ask for fewer, or serve with a higher --waiting",
+            )
+        waiting = sum(not row.done.done() for row in self._waiting)  # those whose client left do not wait
+        if waiting + count > self._most:
             raise Overloaded(
                 "too many completions wait",
                 expected=f"at most {self._most}",
-                got=f"{count} more than {len(self._waiting)}",
+                got=f"{count} more than {waiting}",
                 fix="ask again in a moment",
             )
 

@@ -93,6 +93,13 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
         if folder not in digests:
             require_files(folder)
             digests[folder] = base_digest(folder)
+    if len(set(digests.values())) > 1:
+        raise StudyError(
+            "the arms have different base models, whose scores are not compared",
+            expected="base.path of one base in every arm",
+            got=", ".join(sorted(map(str, digests))),
+            fix="make a study of each base",
+        )
     done, void, left = [], {}, []
     for name, seed in _ordered(study):
         config = configs[name]

@@ -30,7 +30,9 @@ class Arm(Section):
 
     name: Name
     config: str = Field(description="a configuration file, relative to the study's")
-    seeds: Annotated[tuple[DrawSeed, ...], Field(min_length=1)]
+    seeds: Annotated[
+        tuple[DrawSeed, ...], Field(min_length=1, max_length=12)
+    ]  # of 13 each a test takes gigabytes
     generations: Count = 60
     core_seconds: Positive | None = Field(
         None, description="of a generation with its share of evaluations, for --dry-run"
@@ -95,6 +97,11 @@ class StudyConfig(Section):
             raise ValueError("every arm needs a name of its own")
         if 0 < self.copies_at <= COPIES_AFTER:
             raise ValueError("copies_at must be above 2: copies are scored before evolution comes again")
+        for most in (arm.generations for arm in self.arms if arm.name == self.population):
+            if self.copies_at > most:
+                raise ValueError(
+                    f"copies_at is {self.copies_at}, but the runs of {self.population} end at {most}"
+                )
         for arm in self.compared:
             if arm not in names:
                 raise ValueError(f"there is no arm {arm!r} to compare; there are {', '.join(names)}")

@@ -80,7 +80,8 @@ def held_out_by_level(catalogue: Catalogue, suite: Suite, sampled: Suite | None)
         for part, own in _by(rows, "part"):
             yield Value(generation, SAMPLED, part, _score(own))
             yield from by_level(generation, SAMPLED, part, own)
-        together = {level: _pass_at_8(items) for level, items in _levels(_solvers(rows)).items()}
+        levels = _levels(_solvers(rows)).items()
+        together = {level: score for level, items in levels if (score := _pass_at_8(items)) is not None}
         yield from _spread(generation, "pass_at_8", ALL, together)
 
 
@@ -171,8 +172,11 @@ def _vote(items: AnswersByProblem, standing: Sequence[str]) -> float:
     return fmean(right)
 
 
-def _pass_at_8(items: AnswersByProblem) -> float:
-    """Chance that one of eight attempts is right, drawn from those of all solvers together."""
+def _pass_at_8(items: AnswersByProblem) -> float | None:
+    """Chance that one of eight attempts is right, drawn from those of all solvers together; None without eight."""
     counts = [(len(rows), sum(bool(row["correct"]) for row in rows)) for rows in items.values()]
-    drawn, right = zip(*(count for count in counts if count[0] >= ATTEMPTS), strict=True)
+    enough = [count for count in counts if count[0] >= ATTEMPTS]
+    if not enough:
+        return None
+    drawn, right = zip(*enough, strict=True)
     return float(pass_at_k(drawn, right, ATTEMPTS).mean())

@@ -100,6 +100,7 @@ class Origin:
         ]
         if self.config["run"]["generations"] != now.config["run"]["generations"]:
             moved.append("it has another number of generations")
+        moved += [f"{name} is new, and not at its default" for name in self._added(now)]
         compared = list(self._compared(now))
         moved += moved_settings(_chosen(self.config, compared), _chosen(now.config, compared))
         moved += [
@@ -121,6 +122,14 @@ class Origin:
             for key in sorted(deciding & old.keys() & new.keys()):
                 if f"{section}.{key}" not in _FREE and _AUTO not in (old[key], new[key]):
                     yield section, key
+
+    def _added(self, now: Origin) -> Iterator[str]:
+        """Deciding settings that came since and say something else than what was done before."""
+        for section, defaults in Config().as_json().items():
+            old, new = self.config.get(section, {}), now.config.get(section, {})
+            for key in sorted(set(deciding_keys(section, new)) - old.keys() if new else ()):
+                if f"{section}.{key}" not in _FREE and new.get(key) not in (defaults.get(key), _AUTO):
+                    yield f"{section}.{key}"
 
 
 def _chosen(config: Mapping[str, Any], keys: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:

@@ -196,7 +196,12 @@ def spread(values: Sequence[float]) -> str:
 def benchmarks_table(results: Results) -> ReportTable:
     """Newest held-out score by benchmark: those who solve, averaged over slots and seeds, beside the base."""
     names = sorted(
-        {value.measure for run in results.runs for value in run.values if value.measure.startswith(HELD_OUT)}
+        {
+            value.measure
+            for run in results.runs
+            for value in run.values
+            if value.measure == HELD_OUT or value.measure.startswith(f"{HELD_OUT}.")
+        }
     )
     rows = []
     for arm in (BASE, *results.arms):

@@ -155,7 +155,8 @@ class EngineProcess:
             if self._served:
                 self._pipe.send(("load", (self._served,)))
                 kind, value = self._pipe.recv()
-                if kind == "error":
+                if kind == "error":  # else the next call would ask it for members that it does not have
+                    self.close()
                     raise value
                 self._given = {(each.member_id, each.sha256) for each in self._served}
         return self._pipe

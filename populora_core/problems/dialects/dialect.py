@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from populora_core.model.chat import special_tokens
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import TypeRules
 
@@ -14,7 +15,7 @@ class Tokenizer(Protocol):
 
     chat_template: Any
     all_special_tokens: list[str]
-    added_tokens_decoder: Mapping[int, Any]
+    all_special_ids: list[int]
 
     def __call__(self, text: str, *, add_special_tokens: bool) -> Any: ...
 
@@ -79,15 +80,9 @@ def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
 
     So no teacher can end the student's turn.
     """
-    for token in special_tokens(tokenizer):
+    for token in special_tokens(tokenizer).values():
         prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
     return prompt
-
-
-def special_tokens(tokenizer: Tokenizer) -> list[str]:
-    """The special tokens: those that have a name, and those that are only marked, as most of Llama 3's are."""
-    marked = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return list(dict.fromkeys([*tokenizer.all_special_tokens, *marked]))
 
 
 def seeds_of(spoken: Dialect, problem_type: str) -> Sequence[Problem]:

@@ -36,7 +36,7 @@ from populora_core.problems.types import AnswerForm, TypeRules
 from populora_core.sandbox.literals import written_arguments
 from populora_core.sandbox.policy import ALLOWED_MODULES
 
-GRAMMAR_VERSION = "3"
+GRAMMAR_VERSION = "2"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 FENCE = "```"

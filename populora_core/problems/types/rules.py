@@ -108,7 +108,8 @@ class CodeF(PlainType):
         return refused
 
     def shown(self, problem: Problem, rules: TypeRules) -> tuple[int, ...]:
-        return tuple(range(min(rules.code_f_shown, len(problem.inputs))))
+        hidden = 1  # at least, in a dialect that shows more than the one it was written in
+        return tuple(range(max(1, min(rules.code_f_shown, len(problem.inputs) - hidden))))
 
     def answer_job(self, problem: Problem, answer: str, rules: TypeRules) -> Job | None:
         return job_for(problem, answer, problem.inputs, answer)
