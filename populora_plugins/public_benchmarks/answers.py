@@ -10,7 +10,7 @@ _CONNECTOR = re.compile(
     r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|\\text\{\s*(?:and|or)\s*\}|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I
 )
 _STATED = re.compile(
-    r"(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)", re.I | re.M
+    r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)", re.I | re.M
 )
 _NUMBER_AND_PROSE = re.compile(
     r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"
@@ -24,8 +24,8 @@ def mathematics_answer(text: str) -> str | None:
     """The final answer of a worked solution; None if it states none.
 
     The last box counts. Boxes that only commas, "and" or "or" keep apart are one answer of several values. Without
-    a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". A number that merely comes last is
-    no answer.
+    a box: `<answer>...</answer>`, then the last of `#### ...` and "the answer is ...". A number that merely comes
+    last is no answer.
     """
     boxes = _boxes(text)
     if boxes:
@@ -36,11 +36,15 @@ def mathematics_answer(text: str) -> str | None:
                 break
             values.insert(0, earlier[2])
         return ", ".join(values) if all(values) else None
-    for pattern in (_TAG, _HASHES, _STATED):
-        found = [match["answer"].strip() for match in pattern.finditer(text)]
-        if found and found[-1]:
-            return _number_before_prose(found[-1]) if pattern is _STATED else found[-1]
-    return None
+    tagged = [match["answer"].strip() for match in _TAG.finditer(text)]
+    if tagged and tagged[-1]:
+        return tagged[-1]
+    found = [match for pattern in (_HASHES, _STATED) for match in pattern.finditer(text)]
+    if not found:
+        return None
+    last = max(found, key=lambda match: match.start("answer"))  # a heading of Markdown may come before
+    stated = last["answer"].strip()
+    return _number_before_prose(stated) if last.re is _STATED else stated
 
 
 def _number_before_prose(stated: str) -> str:

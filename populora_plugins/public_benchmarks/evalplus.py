@@ -75,7 +75,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 6
+    version = 7
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 

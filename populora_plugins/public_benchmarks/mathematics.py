@@ -58,7 +58,7 @@ class MathBenchmark:
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
-    version = 3
+    version = 4
     votes = True
     limits = None
 

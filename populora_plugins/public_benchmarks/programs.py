@@ -204,9 +204,23 @@ def _bound(node: ast.AST) -> set[str]:
         found |= {root.id} if isinstance(root, ast.Name) else set()
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         found.add(node.id)
+    if isinstance(node, ast.Expr):
+        found |= _filled(node.value)
     for part in ast.iter_child_nodes(node):
         found |= _bound(part)
     return found
+
+
+def _filled(value: ast.expr) -> set[str]:
+    """The name whose method an expression calls for what it does: `seen.add(1)`, also in a comprehension."""
+    if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return _filled(value.elt)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return set()
+    owner = value.func.value
+    while isinstance(owner, (ast.Subscript, ast.Attribute)):
+        owner = owner.value
+    return {owner.id} if isinstance(owner, ast.Name) else set()
 
 
 def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
@@ -216,16 +230,14 @@ def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
     ):
         return True
     if isinstance(statement, ast.Expr):
-        call = statement.value
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            return False
-        owner = call.func.value
-        if isinstance(owner, ast.Name) and owner.id in modules:
-            return call.func.attr in KEPT_CALLS
-        while isinstance(owner, (ast.Subscript, ast.Attribute)):
-            owner = owner.value
-        return isinstance(owner, ast.Name) and owner.id in wanted
-    return not isinstance(statement, ast.Assert) and bool(_bound(statement) & wanted)
+        call, filled = statement.value, _filled(statement.value)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and filled & modules:
+            return isinstance(call.func.value, ast.Name) and call.func.attr in KEPT_CALLS
+        return bool(filled & wanted)
+    bound = _bound(statement)
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        bound -= modules  # a call of a module fills nothing
+    return not isinstance(statement, ast.Assert) and bool(bound & wanted)
 
 
 def _runs_the_file(statement: ast.stmt) -> bool:

@@ -204,6 +204,8 @@ def test_a_function_keeps_what_it_needs_and_no_more() -> None:
         "table = {0: 'ü'}; seen = []",
         "for i in range(3):\n    table[i + 1] = i",
         "seen.append(1)",
+        "for k in range(3):\n    if k:\n        seen.append(k)",
+        "[seen.append(k) for k in range(3)]",
         "try:\n    from math import prod\nexcept ImportError:\n    prod = None",
         "class Node:\n    depth = LIMIT",
         "LIMIT = 3",
@@ -217,6 +219,7 @@ def test_a_function_keeps_what_it_needs_and_no_more() -> None:
         "assert g(1) == 2",
         "g(1)",
         "sys.exit()",
+        "for line in sys.stdin:\n    sys.stdout.write(line)",
         "if __name__ == '__main__':\n    g = None",
         "def unused():\n    return other",
     ]
