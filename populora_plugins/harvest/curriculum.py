@@ -30,6 +30,7 @@ from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
+from populora_core.report.model_card import license_of
 from populora_core.runs.run import Run, suites
 from populora_core.sandbox.jobs import Limits
 from populora_core.stages.decisive import kept_out
@@ -169,7 +170,8 @@ def write_curriculum(
                 part = table.filter(pc.equal(table["split"], split)).drop_columns("split")
                 if part.num_rows:  # the library of data sets cannot read a file without rows
                     pq.write_table(part, new / name / f"{split}.parquet", compression="zstd")
-        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), limits_of(runs), left_out)
+        licences = {license_of(Run.open(run)) for run in runs}
+        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), limits_of(runs), left_out, licences)
         (new / CARD).write_text(told, encoding="utf-8")
     return Curriculum(to, rows, left_out)
 

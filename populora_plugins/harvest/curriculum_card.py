@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import floor
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ def card(
     unfiltered: Mapping[str, float],
     limits: Limits,
     left_out: int,
+    licences: Collection[str | None],
 ) -> str:
     """The card as Markdown, its header in the hub's own layout.
 
@@ -47,13 +48,14 @@ def card(
         unfiltered: the same settings at their defaults.
         limits: of a program.
         left_out: problems that a held-out suite has.
+        licences: of the runs' bases; None for one that is not known.
     """
     problems = tables["problems"].to_pylist()
     counts = {name: Counter(table["split"].to_pylist()) for name, table in tables.items()}
     runs = ", ".join(markdown_text(run) for run in sorted({row["run"] for row in problems}))
     copies = sum(row["copies"] - 1 for row in problems)
     lines = [
-        *_header(counts, splits),
+        *_header(counts, splits, None if _anchors(problems) or len(licences) != 1 else next(iter(licences))),
         "# Problems that a population set itself",
         "",
         f"From {runs}. A sandbox ran every problem twice, with the same result. Its solve rate is that of"
@@ -80,9 +82,14 @@ def card(
     return "\n".join(lines)
 
 
-def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str]) -> list[str]:
+def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str], licence: str | None) -> list[str]:
     """Header of the configurations that have rows; the first one is loaded where none is named."""
-    lines = ["---", "license: apache-2.0", "tags: [populora, self-play, code]", "configs:"]
+    lines = [
+        "---",
+        *([f"license: {licence}"] if licence else []),
+        "tags: [populora, self-play, code]",
+        "configs:",
+    ]
     for number, (name, own) in enumerate(counts.items()):
         if own:
             lines += [f"- config_name: {name}", *["  default: true"][number:], "  data_files:"]

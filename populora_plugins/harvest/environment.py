@@ -28,7 +28,7 @@ from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import ConfigError
 from populora_core.support.plain import read_plain
 from populora_core.support.received import validated
-from populora_plugins.harvest.curriculum import Filters, curriculum_tables, limits_of
+from populora_plugins.harvest.curriculum import TESTED, Filters, curriculum_tables, limits_of
 from populora_plugins.harvest.curriculum_card import judged_by
 
 PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
@@ -87,8 +87,14 @@ environment = load_environment()                     # or dialect="instruct", fo
 An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
 cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer.
 
-$judged Another Python is refused.
+$judged Another Python is refused.$split
 """)
+
+
+SPLIT = """
+
+All problems are here. The column `split` of `problems.parquet` says which of them `populora problems` puts into its
+split `test`: leave these out of training where you test on such a data set."""
 
 
 class LiveSettings(TypedDict):
@@ -171,10 +177,11 @@ def write_environment(
     if live:
         written = {"run": str(runs[0].directory), "teacher": teacher, "seed": seed}
     folders = [run.directory for run in runs]
-    problems = None if live else curriculum_tables(folders, filters)[0]["problems"]
+    problems = None if live else curriculum_tables(folders, filters, TESTED)[0]["problems"]
     limits = limits_of(folders)
     pythons = [] if problems is None else problems["python"].to_pylist()
     words["judged"] = judged_by(pythons, limits)
+    words["split"] = "" if live else SPLIT
     settings: EnvironmentSettings = {
         "dialect": speech,
         "live": written,

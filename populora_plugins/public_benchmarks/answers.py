@@ -10,7 +10,8 @@ _CONNECTOR = re.compile(
     r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|\\text\{\s*(?:and|or)\s*\}|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I
 )
 _STATED = re.compile(
-    r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)", re.I | re.M
+    r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)",
+    re.I | re.M,
 )
 _NUMBER_AND_PROSE = re.compile(
     r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"

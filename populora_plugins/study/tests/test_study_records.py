@@ -128,6 +128,9 @@ def test_the_page_says_how_far_the_third_study_is() -> None:
     verdict, (answer,) = told.pop("teachers")
     assert verdict is Verdict.REFUTED and answer.test is not None
     assert f"scores {-100 * answer.test.value:.1f} points less" in page
+    verdict, (answer,) = told.pop("merging")
+    assert verdict is Verdict.SUPPORTED and answer.test is not None
+    assert f"score {100 * answer.test.value:.1f} points more" in page
     assert {verdict for verdict, _ in told.values()} == {Verdict.CANNOT_TELL}
 
 
