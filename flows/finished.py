@@ -5,6 +5,7 @@ Relative paths start at the project's folder.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,11 +43,11 @@ def fork(
         to: A new folder for the new run.
         settings: Other settings to replace, each as section.key=value, for instance solve.attempts=4.
     """
-    old = Run.open(Path(source).expanduser())
+    old = Run.open(os.path.expanduser(source))
     config = apply_overrides(old.config, settings)
     if settings:
         check_changed(config, old.config, "the settings of the form")
-    new = loop.fork(old, generation, Path(to).expanduser(), config)
+    new = loop.fork(old, generation, Path(os.path.expanduser(to)), config)
     refresh(new.directory)
     _link(new.directory)
     return Completed(
@@ -69,7 +70,7 @@ def compare(run_dirs: RunsToUse, to: Annotated[str, titled("Folder")] = "") -> S
         to: A folder for the page; empty for one in runs/ that is named after them.
     """
     runs = [Run.open(place) for place in chosen_runs(run_dirs)]
-    folder = Path(to or f"runs/{joined([run.name for run in runs])}").expanduser().resolve()
+    folder = Path(os.path.expanduser(to) or f"runs/{joined([run.name for run in runs])}").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     write_report([run.directory for run in runs], folder / REPORT)
     _link(folder)
@@ -96,7 +97,7 @@ def export(
         base_name: How others find the base model, for instance Qwen/Qwen2.5-7B; empty for the name that it has.
     """
     done = export_member(
-        Run.open(Path(source).expanduser()),
+        Run.open(os.path.expanduser(source)),
         member,
         to,
         generation=None if generation == NEWEST else generation,

@@ -55,7 +55,7 @@ MemberToUse = Annotated[str, titled("Member", **{CHOICES: MEMBERS})]
 def separate(given: list[str] | str) -> list[str]:
     """The folders of a field that takes several: chosen, or typed with commas between them."""
     parts = given.split(",") if isinstance(given, str) else given
-    return [str(Path(part.strip()).expanduser()) for part in parts if part.strip()]
+    return [os.path.expanduser(part.strip()) for part in parts if part.strip()]
 
 
 def chosen_runs(given: list[str] | str) -> list[str]:
@@ -143,4 +143,4 @@ def run_folder(flow_run: FlowRun) -> Path | None:
         moment = flow_run.created.strftime("%Y-%m-%d-%H%M%S")
         file = Path(flow_run.parameters.get("config_file") or flow_run.parameters.get("preset") or "run")
         given = f"runs/{moment}-{file.stem}"
-    return (REPOSITORY / Path(given).expanduser()).resolve() if isinstance(given, str) else None
+    return (REPOSITORY / os.path.expanduser(given)).resolve() if isinstance(given, str) else None

@@ -5,6 +5,7 @@ Prefect makes the forms from the signatures and docstrings below. Relative paths
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -89,7 +90,7 @@ def train(
     overrides = list(settings)
     overrides += [f"run.generations={generations}"] if generations else []
     overrides += [f"run.seed={seed}"] if seed != AS_CONFIGURED else []
-    file = Path(config_file).expanduser() if config_file else REPOSITORY / "configs" / f"{preset}.toml"
+    file = Path(os.path.expanduser(config_file)) if config_file else REPOSITORY / "configs" / f"{preset}.toml"
     config = load_runnable(file, overrides)
     folder = _folder()
     return _go_on(_begun(folder, config) or begin(folder, config), config.run.generations, review)

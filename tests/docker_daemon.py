@@ -34,6 +34,10 @@ class Daemon:
         self._command = ["dockerd", *(f"--{name}={value}" for name, value in options.items())]
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Start it, again where it ends: it gives a part of its own 15 seconds, and the machine may be busy."""
         for _ in range(4):

@@ -195,7 +195,7 @@ def test_an_estimator_of_a_users_own_is_named_by_its_place():
 
 @pytest.mark.usefixtures("mine")
 def test_an_estimator_that_pays_for_infrastructure_is_refused():
-    with pytest.raises(PopulationError, match="one advantage a reward"):
+    with pytest.raises(PopulationError, match="one advantage per reward"):
         estimate(f"{HERE}:forgetful", [0.3, None], ["p", "p"], ["s", "s"])
 
 

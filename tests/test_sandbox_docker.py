@@ -244,7 +244,7 @@ def own_daemon(backend: containers.DockerBackend) -> Iterator[Daemon]:
 
 @pytest.fixture
 def daemon(own_daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    if own_daemon._process is None:  # an earlier test ended it
+    if not own_daemon.running:  # an earlier test ended it
         own_daemon.start()
     monkeypatch.setenv("DOCKER_HOST", own_daemon.address)
     return own_daemon

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def own_file(path: str, written: Path, what: str, setting: str) -> Path:
     Raises:
         ProblemError: it is not there.
     """
-    place = Path(path).expanduser()
+    place = Path(os.path.expanduser(path))
     file = place / written if place.is_dir() else place
     if not file.is_file():
         raise ProblemError(

@@ -121,7 +121,7 @@ def load_suite(path: str | Path) -> Suite:
     Raises:
         BenchmarkError: no such file, bad TOML, an unknown key or a wrong value.
     """
-    path = Path(path)
+    path = Path(os.path.expanduser(path))
     try:
         suite = Suite.model_validate(read_toml(path))
     except FileNotFoundError:

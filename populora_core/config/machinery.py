@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -119,7 +120,7 @@ class StoreSection(Section):
     @classmethod
     def _folder_as_url(cls, url: str) -> str:
         """A folder is recorded by its whole place, so that it is the same from any working folder."""
-        return Path(url).expanduser().absolute().as_uri() if url and not urlsplit(url).scheme else url
+        return Path(os.path.expanduser(url)).absolute().as_uri() if url and not urlsplit(url).scheme else url
 
     @model_validator(mode="after")
     def _adapters_as_long_as_states(self) -> StoreSection:

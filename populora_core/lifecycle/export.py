@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ def export_member(
             fewer bits.
         ArtifactError: `to` is not free, or could not be written.
     """
-    to = Path(to).expanduser()
+    to = Path(os.path.expanduser(to))
     require_free(to)
     if merge:
         require_mergeable(run)

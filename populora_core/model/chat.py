@@ -41,7 +41,7 @@ class SpecialTokens(Protocol):
 def special_tokens(tokenizer: SpecialTokens) -> dict[int, str]:
     """Token id -> text: of those that have a name, and of those that are only marked, as most of Llama 3's are."""
     named = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False))
-    added = getattr(tokenizer, "added_tokens_decoder", None)  # a method of some, which they do not have
+    added = getattr(tokenizer, "added_tokens_decoder", None)  # not every tokenizer has it
     marked = (
         {key: str(token) for key, token in added.items() if token.special}
         if isinstance(added, Mapping)

@@ -154,12 +154,15 @@ def _types(figures: Figures) -> Iterable[Note]:
         never = pooled(late, "never_solved", _JUDGED) or 0.0
         always = pooled(late, "always_solved", _JUDGED) or 0.0
         if never > MANY_UNSOLVED:
+            more = min(2 * solve.attempts, 99 - solve.extra_attempts)
+            rises = more > solve.attempts
             yield Note(
                 "watch",
                 f"{name} is stalled: no one solved {percent(never)} of its problems in the last {_span(figures)}, "
-                "so most of them teach nothing. More attempts find the rare right one:",
+                "so most of them teach nothing."
+                + (" More attempts find the rare right one:" if rises else ""),
                 "learning",
-                _fork(figures, f"solve.attempts={min(2 * solve.attempts, 99 - solve.extra_attempts)}"),
+                _fork(figures, f"solve.attempts={more}") if rises else "",
             )
         elif always > MANY_SOLVED:
             yield Note(

@@ -141,7 +141,6 @@ def _check_gpus(config: Config, source: str) -> None:
             expected=f"compute.shard_gpus of {engine} or more"
             if engine > 1
             else "compute.shard_gpus above 0",
-            got=f"compute.shard_gpus = {given:g}",
             fix=f"set it to {engine}; where that is 1, 0.5 has two shards share a GPU",
         )
 

@@ -7,6 +7,7 @@ is not: once the population is founded, the folder may go.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ def start_folders(config: Config) -> dict[str, Path]:
         "solo": (start.solo, sizes.solo),
     }
     return {
-        ids.member_id(role, slot, 0, ids.digits(size)): Path(folder).expanduser()
+        ids.member_id(role, slot, 0, ids.digits(size)): Path(os.path.expanduser(folder))
         for role, (folders, size) in given.items()
         for slot, folder in enumerate(folders)
     }

@@ -46,7 +46,7 @@ def open_objects(url: str) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path:
         path = unquote(parts.path) if parts.scheme else url
-        return LocalObjects(Path(path).expanduser().resolve())
+        return LocalObjects(Path(os.path.expanduser(path)).resolve())
     if parts.scheme in STORES.made or parts.scheme in STORES.names():
         opened: ObjectStore = STORES.find(parts.scheme)(url)
         return opened

@@ -18,7 +18,8 @@ def run_folder_named(given: str) -> Path:
 
     path = Path(given)
     if not path.exists():
-        if (whole := Path("runs", path)) and (whole / RECORD).is_file():
+        whole = Path("runs", path)
+        if (whole / RECORD).is_file():
             return whole
         for place in (path, whole):
             found = [record.parent for record in place.parent.glob(f"{escape(place.name)}*/{RECORD}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def write_assembly(
         ConfigError: what is to be merged cannot be.
         AdapterError: a member's adapter is damaged.
     """
-    to = to.expanduser()
+    to = Path(os.path.expanduser(to))
     require_free(to)
     run, base = found.run, base_name or known_as(found.run)
     if merge and how not in (BEST, SOUP):

@@ -13,6 +13,7 @@ Parquet. Which split a program is in follows from the program alone: two data se
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,7 +160,7 @@ def write_curriculum(
         RunDirectoryError: no problem passes the filters.
         ArtifactError: `to` is not free, or could not be written.
     """
-    to = to.expanduser()
+    to = Path(os.path.expanduser(to))
     require_free(to)
     tables, left_out = curriculum_tables(runs, filters, tested)
     rows = {name: table.num_rows for name, table in tables.items()}

@@ -61,7 +61,7 @@ def card(
         f"From {runs}. A sandbox ran every problem twice, with the same result. Its solve rate is that of"
         " the students that it was matched with. A problem that was asked again, or that several runs have, is one"
         f" row: {copies} further copies were joined to theirs. {left_out} problems were left out because a held-out"
-        " suite has them.",
+        " suite has them, or because the Python that wrote this could not read them.",
         *_anchors(problems),
         judged_by((row["python"] for row in problems), limits),
         "",

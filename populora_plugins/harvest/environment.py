@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -161,7 +162,7 @@ def write_environment(
         ConfigError: a live one of several runs, or runs of several dialects or Pythons.
         ArtifactError: `to` is not free, or could not be written.
     """
-    to = to.expanduser()
+    to = Path(os.path.expanduser(to))
     require_free(to)
     speech = _one_dialect(runs, live)
     distribution = "populora-" + re.sub(r"[^a-z0-9]+", "-", runs[0].name.lower()).strip("-")

@@ -17,7 +17,8 @@ _NUMBER_AND_PROSE = re.compile(
     r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"
 )
 _HEDGE = re.compile(r"(?:about|approximately|exactly|roughly)\s+(?=[-$\\]*\d)", re.I)
-_HASHES = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
+_HASHES = re.compile(r"####\s*(?P<answer>(?!\d+[.)]\s)[^\sA-Za-z*][^\n]*)")  # words are a heading
+_WORDS = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
 _TAG = re.compile(r"<answer>\s*(?P<answer>.*?)\s*</answer>", re.S)
 
 
@@ -25,8 +26,8 @@ def mathematics_answer(text: str) -> str | None:
     """The final answer of a worked solution; None if it states none.
 
     The last box counts. Boxes that only commas, "and" or "or" keep apart are one answer of several values. Without
-    a box: `<answer>...</answer>`, then the last of `#### ...` and "the answer is ...". A number that merely comes
-    last is no answer.
+    a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". `####` before words is a heading, and
+    counts last. A number that merely comes last is no answer.
     """
     boxes = _boxes(text)
     if boxes:
@@ -37,15 +38,11 @@ def mathematics_answer(text: str) -> str | None:
                 break
             values.insert(0, earlier[2])
         return ", ".join(values) if all(values) else None
-    tagged = [match["answer"].strip() for match in _TAG.finditer(text)]
-    if tagged and tagged[-1]:
-        return tagged[-1]
-    found = [match for pattern in (_HASHES, _STATED) for match in pattern.finditer(text)]
-    if not found:
-        return None
-    last = max(found, key=lambda match: match.start("answer"))  # a heading of Markdown may come before
-    stated = last["answer"].strip()
-    return _number_before_prose(stated) if last.re is _STATED else stated
+    for pattern in (_TAG, _HASHES, _STATED, _WORDS):
+        found = [match["answer"].strip() for match in pattern.finditer(text)]
+        if found and found[-1]:
+            return _number_before_prose(found[-1]) if pattern is _STATED else found[-1]
+    return None
 
 
 def _number_before_prose(stated: str) -> str:

@@ -10,7 +10,7 @@ import ast
 import re
 import symtable
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 _OPENING = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*$")
 _CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*$")
@@ -190,8 +190,11 @@ def _names(node: ast.AST) -> set[str]:
     return found
 
 
-def _bound(node: ast.AST) -> set[str]:
-    """The names that a statement of the top level binds or fills; those inside of functions and classes are not."""
+def _bound(node: ast.AST, modules: Set[str] = frozenset()) -> set[str]:
+    """The names that a statement of the top level binds or fills; those inside of functions and classes are not.
+
+    A call of one of the modules fills nothing.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     found: set[str] = set()
@@ -205,9 +208,9 @@ def _bound(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         found.add(node.id)
     if isinstance(node, ast.Expr):
-        found |= _filled(node.value)
+        found |= _filled(node.value) - modules
     for part in ast.iter_child_nodes(node):
-        found |= _bound(part)
+        found |= _bound(part, modules)
     return found
 
 
@@ -233,11 +236,8 @@ def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
         call, filled = statement.value, _filled(statement.value)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and filled & modules:
             return isinstance(call.func.value, ast.Name) and call.func.attr in KEPT_CALLS
-        return bool(filled & wanted)
-    bound = _bound(statement)
-    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
-        bound -= modules  # a call of a module fills nothing
-    return not isinstance(statement, ast.Assert) and bool(bound & wanted)
+        return bool((filled - modules) & wanted)
+    return not isinstance(statement, ast.Assert) and bool(_bound(statement, modules) & wanted)
 
 
 def _runs_the_file(statement: ast.stmt) -> bool:

@@ -52,7 +52,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, "sampler")
 
     def require_room(self, count: int) -> None:
-        """Raise Overloaded where so many more may not wait."""
+        """Raise Overloaded where so many more may not wait now, BadQuestion where they never may."""
         if count > self._most:
             raise BadQuestion(
                 "a request asks for more completions than may wait",
@@ -77,6 +77,7 @@ class Batcher:
 
         Raises:
             Overloaded: too many wait already; none of these was taken.
+            BadQuestion: these alone are too many.
         """
         self.require_room(len(requests))
         loop = asyncio.get_running_loop()

@@ -90,8 +90,9 @@ class Origin:
     def stale(self, now: Origin) -> str | None:
         """The reason why a run of this origin does not count beside one of origin `now`; None if it does.
 
-        It is what moved, as the maker of stages says it. Settings that only one of them knows are passed over: a new
-        setting's default is what was done before. So are settings that one of them leaves to the machine.
+        It is what moved, as the maker of stages says it. A setting that only `now` knows must be at its default,
+        which is what was done before; one that only the older knows is passed over, as are those that one of them
+        leaves to the machine.
         """
         moved = [
             f"version of {stage} {version} → {now.stage_versions[stage]}"

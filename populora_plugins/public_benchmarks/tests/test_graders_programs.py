@@ -220,12 +220,18 @@ def test_a_function_keeps_what_it_needs_and_no_more() -> None:
         "g(1)",
         "sys.exit()",
         "for line in sys.stdin:\n    sys.stdout.write(line)",
+        "[sys.stdout.write(str(k)) for k in range(3)]",
         "if __name__ == '__main__':\n    g = None",
         "def unused():\n    return other",
     ]
     assert needed("\n".join([*kept, *dropped]), "g").split("\n") == "\n".join(kept).replace("; ", "\n").split(
         "\n"
     )
+
+
+def test_a_function_with_the_name_of_an_import_is_the_one_that_counts() -> None:
+    code = "from heapq import merge\ndef merge(a, b):\n    return [*a, *b]"
+    assert needed(code, "merge") == code
 
 
 def test_code_without_the_function_or_that_does_not_parse_stays() -> None:

@@ -183,7 +183,7 @@ def test_micro_batches_go_longest_first_and_hold_the_same_rows() -> None:
     def sizes(on_gpu: bool) -> list[int]:
         return [batch.input_ids.size for batch in micro_batches(packs, 128, on_gpu)]
 
-    widths = [batch.input_ids.shape[1] for batch in micro_batches(packs, 128, on_gpu=True)]
+    widths = [batch.input_ids.shape[1] for batch in micro_batches(packs, 128, apart=True)]
     assert widths == sorted(widths, reverse=True)
     assert max(sizes(True)) <= 128 >= max(sizes(False))
     for first in (True, False):
