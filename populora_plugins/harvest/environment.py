@@ -33,6 +33,8 @@ from populora_plugins.harvest.curriculum import TESTED, Filters, curriculum_tabl
 from populora_plugins.harvest.curriculum_card import judged_by
 
 PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
+OURS = ("populora-core", "populora-plugins")
+"""Names that no run's package may take: it would hide the code that grades it."""
 PROJECT = Template("""\
 [build-system]
 requires = ["hatchling"]
@@ -166,6 +168,8 @@ def write_environment(
     require_free(to)
     speech = _one_dialect(runs, live)
     distribution = "populora-" + re.sub(r"[^a-z0-9]+", "-", runs[0].name.lower()).strip("-")
+    if distribution in OURS:
+        distribution += "-run"
     package = distribution.replace("-", "_")
     origin = ", ".join(markdown_text(run.name) for run in runs)
     words = {

@@ -25,15 +25,17 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.decisive import kept_out
-from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted
 from populora_plugins.harvest.environment import PROBLEMS, read_settings
-from populora_plugins.harvest.play_table import PlayTable
+from populora_plugins.harvest.play_table import TRIES, PlayTable
 
 WORKERS = 2
 KNOWN = 4096
 """Verdicts that are remembered: reward and metric ask for the same one."""
+FRUITLESS = 20
+"""Number of teachers that are asked in a row before a live environment ends where none writes a new problem."""
 
 
 class Grader:
@@ -62,6 +64,9 @@ class Grader:
         """Yield the package's problems; if live, without end, those that teachers write and the sandbox verified.
 
         Problems of the bundled suites, and of the run's own, are never among them.
+
+        Raises:
+            RunDirectoryError: teachers write nothing that can be asked.
         """
         live = self._settings["live"]
         if live is None:
@@ -76,12 +81,19 @@ class Grader:
             require_trusted(own)
         known = held_out(kept_out(run.config))
         table = PlayTable(run, self._sandbox, live["teacher"], None, live["seed"])
+        last = 0
         for number in count():
             with self._lock:
                 asked = table.ask()
             if asked is not None and not known.holds(asked.problem.program, asked.problem.inputs):
-                name = f"{asked.teacher_id}-{live['seed']}-{number}"
+                name, last = f"{asked.teacher_id}-{live['seed']}-{number}", number
                 yield replace(asked.problem, problem_id=name)
+            elif number - last >= FRUITLESS:
+                raise RunDirectoryError(
+                    f"the teachers of {run.name} write no valid problem now",
+                    got=f"{FRUITLESS * TRIES} proposals in a row of which none can be asked",
+                    fix="choose another teacher or run: populora environment --live --teacher T",
+                )
 
     def prompt(self, problem: Problem) -> str:
         """The prompt of a student: the text of one user's message."""

@@ -187,6 +187,9 @@ def _notes(results: Results) -> Iterable[Note]:
         )
         text = f"{there} are there; a verdict needs {LEAST_SEEDS} of each, so none is given yet."
         yield Note("watch", text, "claims")
+    if results.planned:
+        text = f"{len(results.runs)} of {results.planned} runs are there; what is said of them may change with the rest."
+        yield Note("watch", text, "claims")
 
 
 def _sections(results: Results) -> Iterable[ReportSection]:

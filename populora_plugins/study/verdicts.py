@@ -55,6 +55,7 @@ class Results:
     Attributes:
         population, solo, and those of COMPARED: names of the arms that claims compare.
         arms: all arms of the study, in its order.
+        planned: runs that the study makes; 0 where all are there.
         claims: key of its families.
     """
 
@@ -62,6 +63,7 @@ class Results:
     population: str
     arms: tuple[str, ...]
     runs: tuple[Summary, ...]
+    planned: int = 0
     solo: str | None = None
     claims: str = "paper"
     frozen: str | None = None
@@ -108,6 +110,8 @@ def write_verdicts(study: StudyConfig) -> Results:
     """
     runs = read_summaries(study.results) if study.results.is_dir() else []
     named = {key: getattr(study, key) for key in NAMED}
+    planned = sum(len(arm.seeds) for arm in study.arms)
+    named["planned"] = planned if len(runs) < planned else 0
     results = Results(arms=tuple(arm.name for arm in study.arms), runs=tuple(runs), **named)
     require_alike(runs)
     study.results.mkdir(parents=True, exist_ok=True)
@@ -124,7 +128,7 @@ def read_results(folder: Path) -> Results:
     """
     try:
         study = read_json(folder / VERDICTS)["study"]
-        named = {key: study[key] for key in NAMED if key in study}
+        named = {key: study[key] for key in (*NAMED, "planned") if key in study}
         arms = tuple(study["arms"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise StudyError(
@@ -158,6 +162,7 @@ def as_json(results: Results) -> dict[str, Any]:
         "study": {
             **{key: getattr(results, key) for key in NAMED if getattr(results, key) != UNSAID.get(key)},
             "arms": list(results.arms),
+            **({"planned": results.planned} if results.planned else {}),
         },
         "rules": {
             "alpha": ALPHA,

@@ -13,7 +13,7 @@ import numpy as np
 
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.problems.dialects import seeds_of
-from populora_core.problems.grading import ProposalCheck
+from populora_core.problems.grading import AttemptJudgement, ProposalCheck
 from populora_core.problems.model import Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -75,7 +75,8 @@ class TypeTrial:
     """Results of a base on one problem type.
 
     Attributes:
-        rates: problem -> correct attempts of its group.
+        attempted: problems of which a group was drawn.
+        rates: correct attempts of each group, of those that were judged whole.
         tokens, seconds: drawn, and what sampling took.
         proposal, answer: one completion of each, the proposal a valid one where there is any.
     """
@@ -84,6 +85,7 @@ class TypeTrial:
     proposals: int = 0
     problems: list[Problem] = field(default_factory=list)
     valid: int = 0
+    attempted: int = 0
     answers: int = 0
     read: int = 0
     rates: list[int] = field(default_factory=list)
@@ -147,7 +149,6 @@ class Trying:
             with _timing(trial) as drew:
                 rows, checks = self.arena.propose(None, asked, self.seed + turn, self.proposing)
                 drew(rows)
-            trial.proposals += len(rows)
             for row, check in zip(rows, checks, strict=True):
                 _admit(trial, known, row, check)
 
@@ -162,15 +163,18 @@ class Trying:
             with _timing(trial) as drew:
                 rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.answering)
                 drew(rows)
-            right = [each.verdict is AttemptVerdict.CORRECT for each in judged]
             trial.answer = trial.answer or _shown(rows[0])
-            trial.answers += len(rows)
-            trial.read += sum(each.verdict not in ANSWER_ERRORS for each in judged)
-            trial.rates += [sum(right[at : at + GROUP]) for at in range(0, len(right), GROUP)]
+            trial.attempted += len(problems)
+            for at in range(0, len(judged), GROUP):
+                group = [each.verdict for each in _judged(judged[at : at + GROUP])]
+                trial.answers += len(group)
+                trial.read += sum(verdict not in ANSWER_ERRORS for verdict in group)
+                if len(group) == GROUP:
+                    trial.rates.append(group.count(AttemptVerdict.CORRECT))
 
     def _solve_greedily(self, trial: TypeTrial) -> None:
         """One greedy attempt at each problem that was attempted."""
-        asked = trial.problems[: len(trial.rates)]
+        asked = trial.problems[: trial.attempted]
         if asked:
             self.told(f"{trial.problem_type}: {len(asked)} greedy attempts ...")
             with _timing(trial) as drew:
@@ -178,12 +182,20 @@ class Trying:
                     None, asked, 1, self.seed, replace(self.answering, temperature=0.0)
                 )
                 drew(rows)
-            trial.greedily_asked = len(judged)
-            trial.greedy = sum(each.verdict is AttemptVerdict.CORRECT for each in judged)
+            verdicts = [each.verdict for each in _judged(judged)]
+            trial.greedily_asked, trial.greedy = len(verdicts), verdicts.count(AttemptVerdict.CORRECT)
+
+
+def _judged(attempts: Sequence[AttemptJudgement]) -> list[AttemptJudgement]:
+    """The attempts that the sandbox did not fail at."""
+    return [each for each in attempts if each.verdict is not AttemptVerdict.INFRASTRUCTURE]
 
 
 def _admit(trial: TypeTrial, known: set[str], row: SampledRow, check: ProposalCheck) -> None:
-    """Count a proposal; a copy of a known program is no new problem, as in a run."""
+    """Count a proposal that was judged; a copy of a known program is no new problem, as in a run."""
+    if check.verdict is ProposalVerdict.INFRASTRUCTURE:
+        return
+    trial.proposals += 1
     if check.verdict is not ProposalVerdict.VALID or check.draft is None:
         trial.proposal = trial.proposal or _shown(row)
         return

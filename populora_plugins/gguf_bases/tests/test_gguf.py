@@ -190,6 +190,45 @@ def test_what_a_named_base_takes_is_said_before_it_is_fetched(
     assert "weights under MIT" in told and "To download: 1000000000.0 GB" in told and "Memory" in told
 
 
+def in_the_hubs_cache(folder: Path, base: NamedBase, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put the base's files into a hub's cache; the path that it then has."""
+    model, _, commit = base.hub.partition("@")
+    snapshot = folder / f"models--{model.replace('/', '--')}" / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot / "model.safetensors").write_text("")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(folder), raising=False)
+    return f"hub:{base.hub}"
+
+
+def test_a_named_base_in_the_hubs_cache_needs_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = named(monkeypatch, 10**18)
+    path = in_the_hubs_cache(tmp_path / "hub", NAMED[name], monkeypatch)
+    assert named_base(name) == path and "To download" not in capfd.readouterr().err
+
+
+def test_a_plan_of_a_named_base_fetches_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = named(monkeypatch, 10**18)
+    path = in_the_hubs_cache(tmp_path / "hub", NAMED[name], monkeypatch)
+    (next((tmp_path / "hub").rglob("*.safetensors"))).unlink()
+    assert named_base(name, weights=False) == path
+
+
+def test_the_base_of_a_recorded_path_is_made_again_although_the_hub_has_one_of_its_name(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's weights are others: a run that began with the dequantised ones cannot go on with these."""
+    file, name = joined_file(cache), named(monkeypatch, 9)
+    monkeypatch.setitem(NAMED, name, replace(NAMED[name], sha256=file_sha256(file)))
+    in_the_hubs_cache(tmp_path / "hub", NAMED[name], monkeypatch)
+    path = NAMED[name].path
+    assert base_settings(path)["path"] == path and BaseSection(path=path).folder().is_dir()
+    assert base_settings(path)["path"] == path  # which is there now
+
+
 def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF and no more")

@@ -35,7 +35,7 @@ from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, python_of
 from populora_core.sandbox.verify import verify
-from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_plugins.harvest.curriculum import Filters
 from populora_plugins.harvest.environment import SETTINGS, read_settings, write_environment
 from populora_plugins.harvest.grader import Grader
@@ -251,6 +251,25 @@ def test_a_live_package_never_hands_out_what_its_runs_own_suite_holds(
     name_own_suite(run, [first.program])
     other = next(Grader(package).problems())
     assert program_key(other.program) != program_key(first.program)
+
+
+def test_a_live_package_whose_teachers_write_nothing_valid_ends_with_an_error(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    run = copy_of()
+    package = live_package(run, tmp_path / "written")
+    record = json.loads((run / "run.json").read_text())
+    record["config"]["propose"]["max_tokens"] = 1
+    (run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(RunDirectoryError, match="write no valid problem"):
+        next(Grader(package).problems())
+
+
+def test_a_package_of_a_folder_of_runs_has_no_name_of_ours(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "runs" / "core")
+    done = populora("environment", tmp_path / "runs", "--to", tmp_path / "written")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "written").iterdir() if path.is_dir()] == ["populora_core_run"]
 
 
 def live_package(run: Path, to: Path) -> Path:
