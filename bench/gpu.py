@@ -34,6 +34,7 @@ from bench.harness import BenchRow, as_json, machine, median, print_table, ratio
 from populora_core.learner.packing import MicroBatch, micro_batches, pack_rows
 from populora_core.learner.update import update_members
 from populora_core.model.attention import group_queries
+from populora_core.model.base import keep_numbers_sound
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
@@ -104,6 +105,7 @@ def random_base(config: Mapping[str, Any], device: torch.device) -> PreTrainedMo
         model = AutoModelForCausalLM.from_config(chosen, dtype=torch.bfloat16)
     model.to(device).requires_grad_(False).eval()
     if device.type == "cuda":
+        keep_numbers_sound()
         group_queries(model)
     return model
 

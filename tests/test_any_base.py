@@ -77,7 +77,7 @@ def test_a_base_without_a_chat_template_is_told_what_will_happen(
 
 def test_on_a_gpu_the_base_lies_there_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: not including_emulation)
     found = base_settings("tiny")
     assert (found["device"], found["dtype"]) == ("cuda", "bfloat16")
 

@@ -52,7 +52,7 @@ def _file(tmp_path: Path, text: str) -> Path:
         ("[evolve]\nmutations = []", ["mutations is empty"]),
         ("[sandbox]\nwall_seconds = 1.0\ncpu_seconds = 2.0", ["wall_seconds", "cpu_seconds"]),
         ("[base]\npath = 'nowhere'", ["base.path", "nowhere"]),
-        ("[compute]\nbackend = 'ray'\n[base]\ndevice = 'cuda'", ["compute.shard_gpus", "0.5"]),
+        ("[compute]\nbackend = 'ray'\n[base]\ndevice = 'cuda'", ["compute.shard_gpus", "set it to 1"]),
         ("[run\nseed = 1", ["not valid TOML", "line 1"]),
         (
             'grade.teacher_reward = ["zone", "azr"]\npopulation.teachers = 3',

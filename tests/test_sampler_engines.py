@@ -27,6 +27,8 @@ from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import AdapterNotServed, ConfigError
 from populora_plugins.vllm.engine import engine_arguments
 
+ON_GPU = BaseSection(device="cuda")
+
 
 @pytest.mark.parametrize(
     ("wanted", "device", "installed", "chosen"),
@@ -43,7 +45,7 @@ def test_auto_takes_vllm_where_it_is_installed_and_there_is_a_gpu(
     monkeypatch: pytest.MonkeyPatch, wanted: str, device: str, installed: bool, chosen: str
 ) -> None:
     monkeypatch.setattr(opening, "find_spec", lambda name: object() if installed else None)
-    assert choose_engine(wanted, device) == chosen
+    assert choose_engine(wanted, BaseSection(device=device), "bfloat16") == chosen
 
 
 def test_vllm_that_is_not_installed_is_refused_with_the_way_to_get_it(
@@ -51,7 +53,7 @@ def test_vllm_that_is_not_installed_is_refused_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setattr(opening, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install .*sampler.engine = .torch"):
-        choose_engine("vllm", "cuda")
+        choose_engine("vllm", ON_GPU, "bfloat16")
 
 
 def test_one_engine_holds_all_members_so_it_has_one_shard() -> None:
@@ -127,7 +129,16 @@ def test_a_base_in_fewer_bits_is_sampled_by_torch_over_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(opening, "find_spec", lambda name: object())
-    assert choose_engine("auto", "cuda") == "vllm"
-    assert choose_engine("auto", "cuda", bits=4) == "torch"
+    rounded = BaseSection(device="cuda", bits=4)
+    assert choose_engine("auto", ON_GPU, "bfloat16") == "vllm"
+    assert choose_engine("auto", rounded, "bfloat16") == "torch"
     with pytest.raises(ConfigError, match="members learn over one in 4 bits"):
-        choose_engine("vllm", "cuda", bits=4)
+        choose_engine("vllm", rounded, "bfloat16")
+
+
+def test_vllm_is_not_taken_for_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: object())
+    assert choose_engine("auto", ON_GPU, "float32") == "torch"
+    with pytest.raises(ConfigError, match="float32 on a GPU"):
+        choose_engine("vllm", ON_GPU, "float32")
+    assert choose_engine("vllm", BaseSection(), "float32") == "vllm", "on a CPU it does"

@@ -22,7 +22,7 @@ from populora_core.planning.memory import (
     read_shape,
 )
 from populora_core.report.text import seconds
-from populora_core.runs.gpus import gpu_job, rates_of
+from populora_core.runs.gpus import gpu_job, planned_engine, rates_of
 from populora_core.runs.machine import cpu_rates, cuda_build, require_device
 from populora_core.runs.precision import choose_dtype, number_bytes
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
@@ -174,7 +174,7 @@ def _print_gpus(config: Config) -> None:
     """Print what each engine comes to on the GPUs that are configured."""
     card, gpus, rates = config.compute.gpu_gb * GB, config.compute.shards, rates_of(config)
     torch, vllm = (gpu_job(config, engine) for engine in ("torch", "vllm"))
-    chosen = torch if config.sampler.engine == "torch" else vllm
+    chosen = torch if planned_engine(config) == "torch" else vllm
     plan, one_base, two = (gpu_plan(job, card, rates, gpus) for job in (chosen, torch, vllm))
     shape = chosen.shape
     of_each = f"on one GPU of {_size(card)}" + (f", its engine on {vllm.spread}" if vllm.spread > 1 else "")
@@ -249,13 +249,18 @@ def announce(config: Config, folder: Path, hours: float) -> None:
     """
     from populora_core.lifecycle.pace import SECONDS, measured, require_time
 
+    asked = f"{config.proposals} proposals and at most {config.attempts} attempts"
+    work = f"{config.run.generations} generations of {asked}"
+    size = whole_run(config, disk_needed(config))
+    free = f"{free_bytes(folder) / GB:.0f} GB are free"
+    disk = f"{size / GB:.1f} GB of disk at most ({free}). It can be ended and resumed."
+    if config.base.device == CUDA:  # one base at a time has room there, and this process would keep it
+        say(f"{work}: --hours measures CPUs alone, and --dry-run estimates a GPU's time; {disk}")
+        return
     with narrated(f"measuring this machine in some {SECONDS:.0f} seconds, once the base is loaded ..."):
         pace = measured(config)
     needed = require_time(config, pace, hours)
-    size = whole_run(config, disk_needed(config))
     threads = config.compute.shards * config.compute.threads
     say(
-        f"{config.run.generations} generations of {config.proposals} proposals and at most {config.attempts} attempts: "
-        f"about {seconds(needed)} here with {threads} thread(s), less where answers are short, and "
-        f"{size / GB:.1f} GB of disk at most ({free_bytes(folder) / GB:.0f} GB are free). It can be ended and resumed."
+        f"{work}: about {seconds(needed)} here with {threads} thread(s), less where answers are short, and {disk}"
     )

@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
@@ -27,6 +26,7 @@ from typing import Any, Protocol
 from populora_core.compute.results import decode
 from populora_core.compute.work import Committed, Shard, Work, Worker, committed, document
 from populora_core.config.fields import Section
+from populora_core.sampler.engines import TORCH
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
@@ -35,10 +35,13 @@ from populora_core.support.aliases import Progress
 from populora_core.support.children import begin, end_with_parent, with_models
 from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpus
 from populora_core.support.digest import Identity, file_sha256, files_below, know, known_below
-from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost
+from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost, defect
 from populora_core.support.received import below
 
 EXIT_SECONDS = 5.0
+ENGINE_SECONDS = (
+    35.0  # an engine in a process of its own may take 30 s to end, and the GPU is held until then
+)
 
 
 class Compute(Protocol):
@@ -252,7 +255,8 @@ class LocalCompute:
     def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
-        deadline = time.monotonic() + EXIT_SECONDS
+        own_base = self._spec.sampler.engine != TORCH
+        deadline = time.monotonic() + (ENGINE_SECONDS if own_base else EXIT_SECONDS)
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -352,15 +356,11 @@ def _listen(
                 try:
                     done = worker.perform(shard, lambda more: pipe.send(("progress", more)))
                 except Exception as error:
-                    pipe.send(("error", error if isinstance(error, PopuloraError) else _defect(shard)))
+                    pipe.send(
+                        ("error", error if isinstance(error, PopuloraError) else defect(shard.name, error))
+                    )
                 else:
                     pipe.send(("result", done))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending already
         worker.close()
-
-
-def _defect(shard: Shard) -> PopuloraError:
-    """The error that stands for the exception being handled."""
-    problem = f"a defect in {shard.name}, please report it:\n{traceback.format_exc()}"
-    return PopuloraError(problem, fix="nothing committed was lost; resume goes on")

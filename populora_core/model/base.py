@@ -94,11 +94,23 @@ def load_base(
     model.requires_grad_(False).eval()
     if bits != 16:
         quantise(model, bits, device)
+    if device == CUDA:
+        keep_numbers_sound()
     model.to(device)
     if device == CUDA or dtype != "float32":  # in float32 on a CPU results keep their last bits
         group_queries(model)
     _require_plain_head(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
+
+
+def keep_numbers_sound() -> None:
+    """Switch off, in this process, kernels of a GPU whose numbers cannot be relied on."""
+    import torch
+
+    # Under a mask its backward pass gives NaN on H100 at some lengths (pytorch issue 196678).
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    # Images of NVIDIA switch TF32 on by their environment: a float32 proof needs more than its 10 bits.
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def require_all_weights(report: Mapping[str, Any], source: Path, fix: str) -> None:

@@ -11,11 +11,13 @@ from populora_core.planning.duration import Rates, SamplingLoad
 from populora_core.planning.gpus import GpuJob, GpuPlan, gpu_plan
 from populora_core.planning.memory import GB, Fit, read_shape
 from populora_core.problems.dialects import dialect, seeds_of
-from populora_core.runs.precision import number_bytes
+from populora_core.runs.machine import cuda_build, gpus_of
+from populora_core.runs.precision import choose_dtype, number_bytes
+from populora_core.sampler.engines import AUTO, TORCH, VLLM, choose_engine
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError
 
-SLACK = 0.97  # of what a GPU is sold as, some have this much
+SLACK = 0.97  # some GPUs report only this share of the memory that they are sold with
 PROMPT = {"instruct": (400, 250), "compact": (20, 40)}  # tokens of a prompt, and of each problem shown in it
 CHARACTERS = 3.4  # of a token of Python
 
@@ -70,8 +72,19 @@ def card_of(config: Config) -> float:
     stated = config.compute.gpu_gb * GB
     if config.base.device != CUDA or not config.compute.here:
         return stated
-    told = gpus(config.compute.shards * config.sampler.tensor_parallel)
+    told = gpus(gpus_of(config))
     return min([stated, *(gpu.total * 2**30 for gpu in told if not math.isnan(gpu.total))])
+
+
+def planned_engine(config: Config) -> Literal["torch", "vllm"]:
+    """The engine that `auto` means where the run is to be: on this machine if it has a GPU, else on one with vLLM."""
+    base, wanted = config.base, config.sampler.engine
+    if wanted == AUTO:
+        dtype = choose_dtype(base.dtype, base.path, base.device)
+        here = config.compute.here and cuda_build() is not None and gpus()
+        fits = base.bits == 16 and dtype == "bfloat16"
+        wanted = choose_engine(AUTO, base, dtype) if here else VLLM if fits else TORCH
+    return "torch" if wanted == TORCH else "vllm"
 
 
 def engine_sleeps(config: Config) -> bool:
@@ -100,5 +113,4 @@ def tell_of_card(config: Config) -> None:
 
 
 def _plan(config: Config, card: float) -> GpuPlan:
-    job = gpu_job(config, "torch" if config.sampler.engine == "torch" else "vllm")
-    return gpu_plan(job, card, rates_of(config), config.compute.shards)
+    return gpu_plan(gpu_job(config, planned_engine(config)), card, rates_of(config), config.compute.shards)

@@ -48,7 +48,13 @@ def require_device(config: Config) -> None:
             got=f"driver {old[0].driver}",
             fix="update the driver, or install the cu129 build of torch as docs/how-to.md says",
         )
-    require_gpus(config.compute.shards * config.sampler.tensor_parallel)
+    require_gpus(gpus_of(config))
+
+
+def gpus_of(config: Config) -> int:
+    """Number of GPUs that a run takes on this machine: those of every shard, or of one where they take turns."""
+    shards = 1 if config.compute.backend == "inline" else config.compute.shards
+    return shards * config.sampler.tensor_parallel
 
 
 def cuda_build() -> str | None:

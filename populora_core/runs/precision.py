@@ -26,7 +26,9 @@ def choose_dtype(wanted: Literal["auto", "float32", "bfloat16"], path: str, devi
     if device == CUDA:
         import torch
 
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+        there = torch.cuda.is_available()  # else it is another machine's GPU, of a plan or of a cluster
+        emulated = there and not torch.cuda.is_bf16_supported(including_emulation=False)
+        return "float32" if emulated else "bfloat16"
     small = path.startswith(BUNDLED) or _weights(BaseSection(path=path).folder()) < SMALL
     return "float32" if small or not cpu_has_bfloat16() else "bfloat16"
 

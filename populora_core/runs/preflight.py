@@ -135,13 +135,11 @@ def _check_gpus(config: Config, source: str) -> None:
     if config.compute.backend != "ray" or config.base.device != "cuda":
         return
     given, engine = config.compute.shard_gpus, config.sampler.tensor_parallel
-    if not given or given < engine > 1:
+    if given < engine:  # a shard takes all memory that it finds, so that two on one GPU run out of it
         raise ConfigError(
             f"{source}: base.device is cuda, but a shard on Ray is given {given:g} GPUs",
-            expected=f"compute.shard_gpus of {engine} or more"
-            if engine > 1
-            else "compute.shard_gpus above 0",
-            fix=f"set it to {engine}; where that is 1, 0.5 has two shards share a GPU",
+            expected=f"compute.shard_gpus of {engine} or more",
+            fix=f"set it to {engine}",
         )
 
 

@@ -273,12 +273,12 @@ def chosen_here(config: Config, proven: bool = False) -> Config:
     from populora_core.sampler.engines import choose_engine
     from populora_core.sandbox.backends import open_sandbox
 
-    engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
+    dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
+    engine = choose_engine(config.sampler.engine, config.base, dtype)
     backend: str = config.sandbox.backend
     if proven or backend == "auto":
         with open_sandbox(config.sandbox.backend, Limits(), workers=1) as sandbox:
             backend = sandbox.name
-    dtype = choose_dtype(config.base.dtype, config.base.path, config.base.device)
     return _with_choices(config, dtype, engine, backend)
 
 

@@ -112,7 +112,7 @@ class Session:
     @cached_property
     def model_spec(self) -> ModelSpec:
         config = self.run.config
-        engine = choose_engine(config.sampler.engine, config.base.device, config.base.bits)
+        engine = choose_engine(config.sampler.engine, config.base, config.base.dtype)
         sampler = config.sampler.model_copy(update={"engine": engine})
         sleeps = engine == VLLM and engine_sleeps(config)
         digest = self.run.record["base_digest"]

@@ -11,6 +11,7 @@ from populora_core.support.errors import ConfigError
 from populora_core.support.registry import Registry
 
 if TYPE_CHECKING:
+    from populora_core.config.sections import BaseSection
     from populora_core.model.base import Vocabulary
     from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.requests import Sampler
@@ -29,17 +30,21 @@ ENGINES = Registry(
 """Name -> a function of a `ModelSpec`, a `Vocabulary` and the learner's adapters that opens a sampler.
 
 The learner's adapters over its base are made when they are called for. A sampler may serve them, as torch's does; one
-with a base of its own, as vLLM's, leaves them.
+with its own base, as vLLM's, ignores them.
 """
 
 
-def choose_engine(wanted: str, device: str, bits: int = 16) -> str:
+def choose_engine(wanted: str, base: BaseSection, dtype: str) -> str:
     """The engine that `sampler.engine` means on this machine. Imports nothing heavy.
 
+    Args:
+        dtype: the precision of the base here.
+
     Raises:
-        ConfigError: vllm is chosen and not installed, or the learner's base is rounded (`base.bits`) and the engine
-            has a base of its own.
+        ConfigError: vllm is chosen and not installed, or cannot serve this precision on a GPU; or the learner's base
+            is rounded (`base.bits`) and the engine has a base of its own.
     """
+    device, bits = base.device, base.bits
     if wanted not in (AUTO, TORCH) and bits != 16:
         raise ConfigError(
             f"{wanted} would serve the base as it is, and members learn over one in {bits} bits",
@@ -55,8 +60,16 @@ def choose_engine(wanted: str, device: str, bits: int = 16) -> str:
             expected="the Python package vllm beside this project",
             fix='pip install -e ".[vllm]" on a GPU machine, make vllm on a CPU, or sampler.engine = "torch"',
         )
+    half = dtype == "bfloat16"  # vLLM's kernels for adapters take no float32 on a GPU
+    if wanted == VLLM and device == CUDA and not half:
+        raise ConfigError(
+            "vLLM does not serve adapters in float32 on a GPU",
+            expected='base.dtype = "bfloat16"',
+            got=dtype,
+            fix='set base.dtype = "bfloat16", or sampler.engine = "torch"',
+        )
     if wanted == AUTO:
-        return VLLM if installed and device == CUDA and bits == 16 else TORCH
+        return VLLM if installed and device == CUDA and bits == 16 and half else TORCH
     return wanted
 
 
@@ -78,6 +91,6 @@ def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], 
     Raises:
         ConfigError: the engine is not installed.
     """
-    engine = choose_engine(spec.sampler.engine, spec.base.device, spec.base.bits)
+    engine = choose_engine(spec.sampler.engine, spec.base, spec.base.dtype)
     opened: Sampler = ENGINES.find(engine)(spec, vocabulary, stacked)
     return opened

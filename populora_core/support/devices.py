@@ -62,7 +62,7 @@ def hold_device(device: str, count: int = 1) -> Iterator[None]:
 def visible_gpus() -> list[str]:
     """The GPUs that this process sees, by the names that CUDA_VISIBLE_DEVICES takes; one where nothing tells."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:  # CUDA sees none from the first impossible name on, such as -1
+    if listed is not None:  # CUDA ignores every name from the first invalid one on, such as -1
         names = (name.strip() for name in listed.split(","))
         return list(takewhile(lambda name: name and not name.startswith("-"), names))
     return _asked("--query-gpu=index").split() or ["0"]
@@ -83,7 +83,8 @@ def require_gpus(count: int) -> None:
             expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible, with "
             "sampler.tensor_parallel GPUs each",
             got=str(count),
-            fix="lower compute.shards; where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
+            fix="lower compute.shards (populora fork RUN --set compute.shards=N takes a run's generations along); "
+            "where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
         )
 
 

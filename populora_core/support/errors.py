@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
 """Exit codes of a command that failed with an error of this tree, or was interrupted."""
+NO_MEMORY = "OutOfMemoryError"  # torch's; it is not imported here
 
 
 class PopuloraError(Exception):
@@ -45,6 +48,26 @@ def first_line(error: BaseException) -> str:
     """The error of a library, as the cause named in one of ours."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def defect(name: str, error: BaseException, trace: str = "") -> PopuloraError:
+    """The error that a process reports for one that no code of ours raised on purpose.
+
+    Args:
+        name: of the work that it did.
+        trace: how `error` came about; its own traceback if empty.
+    """
+    trace = trace or "".join(traceback.format_exception(error))
+    if NO_MEMORY in trace.strip().splitlines()[-1]:
+        return PopuloraError(
+            f"{name} ran out of the GPU's memory",
+            got=first_line(error),
+            fix="populora fork RUN --generation LAST --to NEW --set update.token_budget=N (or sampler.rows, or "
+            "sampler.gpu_memory_utilization, lower than now), then resume NEW; populora run --dry-run says what fits",
+        )
+    return PopuloraError(
+        f"a defect in {name}, please report it:\n{trace}", fix="nothing committed was lost; resume goes on"
+    )
 
 
 class ConfigError(PopuloraError, ValueError):

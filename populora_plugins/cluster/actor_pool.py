@@ -20,7 +20,7 @@ from typing import Any, Self
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from populora_core.support.errors import PopuloraError, WorkerLost, first_line
+from populora_core.support.errors import PopuloraError, WorkerLost, defect, first_line
 
 MAX_ATTEMPTS = 4
 MAX_FAILED_STARTS = 8
@@ -293,10 +293,7 @@ class ActorPool:
 
     def _defect(self, actor: Actor, error: RayError) -> PopuloraError:
         self._release([actor])
-        return PopuloraError(
-            f"a defect in {self._name}, please report it:\n{COLOURS.sub('', str(error))}",
-            fix="nothing committed was lost; resume goes on",
-        )
+        return defect(self._name, error, COLOURS.sub("", str(error)))
 
     def _given_up(self, why: str) -> WorkerLost:
         return WorkerLost(

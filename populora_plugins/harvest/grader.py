@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import count
@@ -25,6 +26,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.decisive import kept_out
+from populora_core.support.devices import hold_device
 from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted
@@ -80,6 +82,9 @@ class Grader:
         for own in suites(run.config):
             require_trusted(own)
         known = held_out(kept_out(run.config))
+        held = ExitStack()
+        held.enter_context(hold_device(run.config.base.device))
+        atexit.register(held.close)
         table = PlayTable(run, self._sandbox, live["teacher"], None, live["seed"])
         last = 0
         for number in count():

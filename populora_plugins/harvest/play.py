@@ -14,6 +14,7 @@ from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
+from populora_core.support.devices import hold_device
 from populora_core.support.visible import visible
 from populora_core.terminal.screen import console, narrated, say
 from populora_plugins.harvest.play_table import PlayTable
@@ -31,7 +32,10 @@ ROUNDS = 5
 def play(run: Run, teacher: str | None, student: str | None, kind: str | None, seed: int) -> None:
     """Let a teacher ask until the person leaves, with `q` or the end of input; then say who got how many right."""
     score: Counter[tuple[str, bool]] = Counter()
-    with open_sandbox(run.config.sandbox.backend, run.limits, workers=2) as sandbox:
+    with (
+        hold_device(run.config.base.device),
+        open_sandbox(run.config.sandbox.backend, run.limits, workers=2) as sandbox,
+    ):
         with narrated("loading the members ..."):
             table = PlayTable(run, sandbox, teacher, student, seed)
         console.print(f"Enter alone lets a student answer; {LEAVE} leaves.")

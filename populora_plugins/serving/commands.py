@@ -30,21 +30,24 @@ def serve(
     Each member is a model, and so are `best`, `vote`, `route` and `base`. /metrics is for Prometheus.
     """
     from populora_core.runs.run import Run, bases
+    from populora_core.support.devices import hold_device
     from populora_core.support.keys import kept_key, new_key
     from populora_core.support.registry import is_place
     from populora_core.terminal.screen import narrated, say
     from populora_core.terminal.trusting import settle
-    from populora_plugins.serving.endpoint import serve_fleet
+    from populora_plugins.serving.endpoint import require_free_port, serve_fleet
     from populora_plugins.serving.fleet import open_fleet
 
     run = Run.open(directory)
     settle(run.name, [*filter(is_place, [run.config.base.dialect]), *bases(run.config)], trust)
-    with narrated("loading the members ..."):
-        fleet = open_fleet(run, length)
+    require_free_port(host, port)
     key = new_key() if key_file is None else kept_key(key_file)
-    say(f"models: {', '.join(fleet.models)}")
-    say(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}")
-    try:
-        serve_fleet(fleet, key, host, port, waiting=waiting)
-    except KeyboardInterrupt:
-        print("stopped")
+    with hold_device(run.config.base.device, run.config.sampler.tensor_parallel):
+        with narrated("loading the members ..."):
+            fleet = open_fleet(run, length)
+        say(f"models: {', '.join(fleet.models)}")
+        say(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}")
+        try:
+            serve_fleet(fleet, key, host, port, waiting=waiting)
+        except KeyboardInterrupt:
+            print("stopped")

@@ -90,7 +90,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
     solvers = tuple(name for name in by_play(run, newest) if name in answering)
     if not solvers:
         raise RunDirectoryError(f"no living member of {run.directory} answers problems")
-    engine = choose_engine("auto", config.base.device, config.base.bits)
+    engine = choose_engine("auto", config.base, config.base.dtype)
     sampler = config.sampler.model_copy(update={"engine": engine})
     spec = ModelSpec(
         config.base, config.adapters, run.record["base_digest"], sampler, len(members), sleeps=False

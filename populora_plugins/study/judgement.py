@@ -26,6 +26,7 @@ from populora_plugins.study.statistics import (
 from populora_plugins.study.summary import ALL, Summary
 
 ALPHA = 0.05
+PAIRED_SEEDS = 6  # with five, no change of signs is rare enough for an interval of 95 %
 LEAST_SEEDS = 5  # of each arm: with four, no permutation is rare enough once Holm has corrected twelve
 DEGREE, SHUFFLES = 2, 2000  # of the trend that oscillation is judged about; draws of its null
 LEAST_CHANGES = 4.0  # sides changed about the trend: two whole swings, where a mere bend has at most three
@@ -194,10 +195,11 @@ def answers(
     sides = {pair: _sides(arms, *pair, basis) for pair in compared}
     found = [(claim, sides[claim.first, claim.against]) for claim in asked]
     tests = [_tested(claim, sides) for claim, sides in found]
-    adjusted = holm([_rejecting(claim, *test) for claim, test in zip(asked, tests, strict=True)])
+    unasked = [1.0] * (len(claims) - len(asked))  # the family is one, whatever basis a claim is asked on
+    adjusted = holm([_rejecting(claim, *test) for claim, test in zip(asked, tests, strict=True)] + unasked)
     return [
         _answer(claim, basis, sides, test, p_same, p)
-        for (claim, sides), (test, p_same), p in zip(found, tests, adjusted, strict=True)
+        for (claim, sides), (test, p_same), p in zip(found, tests, adjusted, strict=False)
     ]
 
 

@@ -188,7 +188,7 @@ def _notes(results: Results) -> Iterable[Note]:
         text = f"{there} are there; a verdict needs {LEAST_SEEDS} of each, so none is given yet."
         yield Note("watch", text, "claims")
     if results.planned:
-        text = f"{len(results.runs)} of {results.planned} runs are there; what is said of them may change with the rest."
+        text = f"{len(results.runs)} of {results.planned} runs are there; verdicts may change with the rest."
         yield Note("watch", text, "claims")
 
 
@@ -211,7 +211,8 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "seeds, as far as all compared arms go. Bands, of the arms that are compared, are "
         "from the lowest to the highest seed. The table has every arm where its own runs end: the mean over seeds, the "
         "lowest and the highest. Best, weakest, vote, taken home, mean@8 and pass@8 are of levels 2 to 5; the member "
-        "taken home is the best on the validation half; what is said of problems is of the last quarter.",
+        "taken home is the best on the validation half, or at the end where no run was validated; what is said of "
+        "problems is of the last quarter.",
         drawn(level_plots(results, deciders(results))),
         (outcomes_table(results),),
     )
@@ -226,9 +227,9 @@ def _sections(results: Results) -> Iterable[ReportSection]:
     yield ReportSection(
         "arms",
         "What each arm came to",
-        "At the budgets of the claims: mean over seeds, lowest and highest. Arms of three seeds describe, they decide "
-        "nothing; one that spends less than a budget has no row. Tokens of evaluations, from which two of the arms "
-        "take their fitness, are not counted.",
+        "At the budgets of the claims: mean over seeds, lowest and highest. Arms that no claim names describe, they "
+        "decide nothing; one that spends less than a budget has no row. Tokens of evaluations are not counted, also "
+        "where an arm takes its fitness from them.",
         tables=tuple(arms_table(results, basis) for basis in Basis),
     )
     if results.pair and results.claims == "population":
@@ -250,8 +251,7 @@ def _sections(results: Results) -> Iterable[ReportSection]:
     yield ReportSection(
         "total",
         "The same at equal tokens of all adapters together",
-        "A population of eight spends eight times what one adapter does in as many updates. "
-        "Lines end where the budget does.",
+        "A population spends what each of its adapters does, all together. Lines end where the budget does.",
         _plots(results, TOTAL_SHOWN, Basis.TOTAL),
     )
     yield ReportSection(

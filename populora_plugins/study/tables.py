@@ -9,7 +9,16 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.report.page import ReportTable
 from populora_core.report.text import percent, seconds, signed
 from populora_plugins.study.budget import Basis, common_budget, window
-from populora_plugins.study.judgement import ALPHA, LEAST_SEEDS, Claim, ClaimArm, ClaimResult, Rule, Verdict
+from populora_plugins.study.judgement import (
+    ALPHA,
+    LEAST_SEEDS,
+    PAIRED_SEEDS,
+    Claim,
+    ClaimArm,
+    ClaimResult,
+    Rule,
+    Verdict,
+)
 from populora_plugins.study.statistics import Test, two_samples
 from populora_plugins.study.summary import HELD_OUT
 from populora_plugins.study.verdicts import Answered, Results, hedges_g
@@ -94,7 +103,8 @@ def _reasons(answer: ClaimResult) -> list[str]:
             return ["the whole interval is at or below the margin"]
         return [f"not so: {says}" for says, met in answer.conditions.items() if met is False]
     if not math.isfinite(test.low):
-        return [f"needs {LEAST_SEEDS} runs of each arm"]
+        paired = answer.claim.against is None
+        return [f"needs {PAIRED_SEEDS} runs" if paired else f"needs {LEAST_SEEDS} runs of each arm"]
     doubts = [f"unclear: {says}" for says, met in answer.conditions.items() if met is None]
     if answer.p_adjusted > ALPHA:
         doubts.append("not significant")

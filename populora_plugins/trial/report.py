@@ -12,6 +12,7 @@ from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.support.devices import hold_device
 from populora_core.support.durable import writing
 from populora_core.support.revision import code_revision
 from populora_core.support.visible import visible
@@ -58,7 +59,11 @@ def try_base(
     origin["code_revision"] = code_revision()
     tried: list[TypeTrial] = []
     _append(output, "")
-    with open_sandbox("auto", Limits(), workers=2) as sandbox, narrated("loading the base ...") as tell:
+    with (
+        hold_device(base.device),
+        open_sandbox("auto", Limits(), workers=2) as sandbox,
+        narrated("loading the base ...") as tell,
+    ):
         arena = Arena(base.folder(), base.dialect, sandbox, threads=threads, dtype=dtype, device=base.device)
         arena.load({})
         for kind in kinds:

@@ -6,7 +6,7 @@ import gc
 import os
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -151,20 +151,3 @@ def _own_process() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads = kept
-
-
-def refuse_segments(spec: ModelSpec, environment: Mapping[str, str]) -> None:
-    """Raise ConfigError where an engine is to sleep and PyTorch is configured to let its memory grow in place."""
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if (
-            spec.sleeps
-            and spec.base.device == "cuda"
-            and "expandable_segments:true" in environment.get(name, "").lower()
-        ):
-            raise ConfigError(
-                f"{name} asks for expandable segments, with which vLLM cannot sleep",
-                expected="an allocator of fixed segments, since engine and learner do not fit this GPU together",
-                got=f"{name}={environment[name]}",
-                fix=f"unset {name}, or make both fit, as populora run --dry-run says: micro-batches go through "
-                "longest first, which leaves the allocator few gaps",
-            )

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,7 +22,7 @@ from typing import Any
 
 from populora_core.sampler.requests import Completion, Drawn, Request, Sampler, Served, Text
 from populora_core.support.aliases import Progress
-from populora_core.support.errors import PopuloraError, WorkerLost
+from populora_core.support.errors import PopuloraError, WorkerLost, defect
 
 STARTS = 3
 """Processes that may be lost at one call before it fails."""
@@ -188,13 +187,8 @@ def serve_engine(pipe: Connection) -> None:
                     answer = getattr(sampler, method)(*arguments)
             except PopuloraError as error:
                 pipe.send(("error", error))
-            except Exception:
-                pipe.send(
-                    (
-                        "error",
-                        PopuloraError(f"a defect in the engine, please report it:\n{traceback.format_exc()}"),
-                    )
-                )
+            except Exception as error:
+                pipe.send(("error", defect("the engine", error)))
             else:
                 pipe.send(("result", answer))
             finally:

@@ -13,7 +13,6 @@ What of vLLM 0.32 is worked around here, each of it silent or fatal otherwise:
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -28,7 +27,7 @@ from populora_core.support.devices import CUDA
 from populora_core.support.errors import AdapterError, ConfigError, PopulationError
 from populora_core.support.finish import FinishReason
 from populora_core.support.received import parse_json
-from populora_plugins.vllm.engine import clear_away, import_vllm, refuse_segments, room_for, start_engine
+from populora_plugins.vllm.engine import clear_away, import_vllm, room_for, start_engine
 from populora_plugins.vllm.process import EngineProcess
 
 if TYPE_CHECKING:
@@ -46,12 +45,8 @@ def open_engine(
     """Open the sampler `vllm`; its engine starts with the first adapters.
 
     Args:
-        stacked: is left: the engine has a base of its own.
-
-    Raises:
-        ConfigError: the engine is to sleep, and PyTorch's allocator does not let it.
+        stacked: ignored: the engine has a base of its own.
     """
-    refuse_segments(spec, os.environ)
     make = partial(VllmSampler, spec, vocabulary.stop_ids)
     return EngineProcess("vllm", make, spec.sampler.recycle_after, spec.members)
 

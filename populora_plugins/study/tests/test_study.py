@@ -239,7 +239,9 @@ def test_a_study_without_a_finished_run_has_a_report(small: Path) -> None:
     study = plan(small).study
     write_verdicts(study)
     page = write_report(study.results).read_text()
-    assert "cannot tell" in page and f"0 of {sum(len(arm.seeds) for arm in study.arms)} runs are there" in page
+    assert (
+        "cannot tell" in page and f"0 of {sum(len(arm.seeds) for arm in study.arms)} runs are there" in page
+    )
 
 
 def test_a_copy_of_a_summary_is_no_other_seed(small: Path) -> None:

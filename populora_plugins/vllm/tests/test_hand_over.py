@@ -28,8 +28,6 @@ from populora_core.model.state import MemberState
 from populora_core.sampler.requests import Request, Served
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import digest
-from populora_core.support.errors import ConfigError
-from populora_plugins.vllm import engine
 from populora_plugins.vllm import sampler as vllm_sampler
 from populora_plugins.vllm.process import EngineProcess
 
@@ -188,16 +186,6 @@ def test_micro_batches_go_longest_first_and_hold_the_same_rows() -> None:
     assert max(sizes(True)) <= 128 >= max(sizes(False))
     for first in (True, False):
         assert sum(batch.n_rows for batch in micro_batches(packs, 128, first)) == len(rows)
-
-
-@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_segments_that_grow_are_refused_where_the_engine_must_sleep(name: str) -> None:
-    environment = {name: "max_split_size_mb:128,expandable_segments:True"}
-    with pytest.raises(ConfigError, match=f"{name} asks for expandable segments"):
-        engine.refuse_segments(ON_GPU, environment)
-    engine.refuse_segments(replace(ON_GPU, sleeps=False), environment)
-    engine.refuse_segments(ON_GPU, {name: "expandable_segments:False"})
-    engine.refuse_segments(ON_GPU, {})
 
 
 def test_a_checkpoint_is_read_by_one_process_and_known_to_its_workers(
