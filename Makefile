@@ -20,7 +20,7 @@ install: $(VENV)/.installed ## create .venv and install the project with its dev
 define new_environment
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "PopuLoRA needs Python 3.11 to 3.13; this is $$($(PYTHON) --version). Name another: make PYTHON=python3.12 ..."; exit 1; }
-	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1) || \
+	@$(1)/bin/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(1) || \
 	  { echo "python3 -m venv does not work here. On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing into $(1) (some minutes the first time) ..."
 	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep -o 'torch==[0-9.]*' pyproject.toml | head -1)"

@@ -1,4 +1,4 @@
-"""Add a payment of teachers: a function of a problem's solve rate, named by its place.
+"""Add a reward for teachers: a function of a problem's solve rate, named by its place.
 
     PYTHONPATH=examples populora run --preset quick --set grade.teacher_reward=add_reward:hill
 

@@ -1,6 +1,6 @@
 """Play a run from Python, and ask what came of it.
 
-    python examples/run_from_python.py runs/from-python
+    python examples/run_from_python.py [FOLDER [SECTION.KEY=VALUE ...]]    # by default runs/from-python
 
 The run is the same as `populora run --plain` makes: every stage is committed to disk, so that a killed run goes on
 where it was, and `populora inspect`, `report` and `resume` know it.
@@ -26,6 +26,7 @@ def play(directory: Path, *settings: str, generations: int = 2) -> Run:
 
 
 if __name__ == "__main__":
-    made = play(Path(sys.argv[1]), *sys.argv[2:])
+    folder, *settings = sys.argv[1:] or ["runs/from-python"]
+    made = play(Path(folder), *settings)
     with open_run(made.directory) as catalogue:
         print(catalogue.query("FROM figures_generation ORDER BY generation").df())

@@ -40,6 +40,7 @@ from populora_core.sampler.requests import Served, Text
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.literals import canonical_text
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
@@ -81,7 +82,8 @@ def texts(worker: Worker, member: str | None, problem: Problem, misses: Sequence
     """The right answer and the near misses, each behind the prompt of an attempt."""
     spoken, tokenizer = dialect(DIALECT), worker.vocabulary.tokenizer
     prompt = tuple(spoken.encode(tokenizer, spoken.solve_prompt(problem)))
-    answers = [f" {output}\n" for output in (problem.outputs[0], *misses)]
+    # All in the canonical form: a data set may write a dictionary's entries in another order.
+    answers = [f" {output}\n" for output in (canonical_text(problem.outputs[0]), *misses)]
     return [
         Text(member, prompt, tuple(tokenizer(each, add_special_tokens=False)["input_ids"]))
         for each in answers

@@ -45,7 +45,9 @@ PROBLEMS = """
     FROM problems WHERE teacher_id <> 'anchor' AND generation BETWEEN $first AND $last ORDER BY problem_id
 """
 SCORES = """
-    WITH newest AS (SELECT max(generation) AS generation FROM evaluation_items WHERE suite = $suite)
+    WITH newest AS (
+        SELECT max(generation) AS generation FROM evaluation_items WHERE suite = $suite AND part = 'test'
+    )
     SELECT e.stratum, e.item_id, avg(e.correct::INT) FILTER (e.member_id <> 'base') AS solvers,
            avg(e.correct::INT) FILTER (e.member_id = 'base') AS base
     FROM evaluation_items e JOIN newest USING (generation)

@@ -69,6 +69,7 @@ def evaluate(
             busy.append(run)
             continue
         except PopuloraError as error:  # one run that is damaged must not hide the others
+            get_run_logger().error("%s: %s", run, error)
             failures.append(f"{run} could not be evaluated: {error.problem}")
             continue
         done.append(run)
@@ -101,7 +102,7 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
         points = [] if suite in OWN else trend(session.run, chosen, asked.members)
         nothing = suite not in OWN and tells_nothing(found.rows, chosen)
         refresh(session.run.directory)
-    name = _artifact_name(directory, chosen.suite)
+    name = artifact_key(Path(directory).name, chosen.suite)
     shown = ("member_id", "n", "n_correct", "score", "low", "high", "delta", "delta_low", "delta_high")
     create_table_artifact(
         key=f"scores-{name}",
@@ -161,10 +162,6 @@ def _changed(directory: Path, suite: str, members: str) -> bool:
             return not is_current(session, suite_for(session.run, suite), members)
     except PopuloraError:
         return True  # it is at work, or its own suite cannot be had, which its evaluation says
-
-
-def _artifact_name(directory: str, suite: str) -> str:
-    return artifact_key(Path(directory).name, suite)
 
 
 def _shown(column: str, value: Any) -> Any:

@@ -79,7 +79,7 @@ def train(
         run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-NAME.
         preset: The configuration. On two cores quick takes one minute, frontier seven minutes, demo eight;
             quick-instruct tries a chat model that "Other settings" names in base.path;
-            real plays a pretrained model of half a billion parameters, once `populora try` has fetched it;
+            real plays a pretrained model of half a billion parameters: docs/real.md says how to fetch it first;
             solo and solo-total are the single agent; 16gb, 4x24gb, h200, paper-7b and solo-7b need GPUs.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
         generations: How many generations; 0 for what the configuration says.
@@ -125,10 +125,11 @@ def resume(
             fix="give both, or neither to go on with the run as it is",
         )
     run = Run.open(_folder())
+    seed = None if redo_seed == AS_CONFIGURED else redo_seed
     with Session(run):
-        if redo_stage and not _made_again(run, redo_generation, redo_stage):
-            seed = None if redo_seed == AS_CONFIGURED else redo_seed
-            rerun_flow(str(run.directory), run.name, redo_generation, redo_stage, seed, truncate)
+        if redo_stage and not _made_again(run, redo_generation, redo_stage, seed):
+            before = EVOLVE if review and redo_stage != EVOLVE else None
+            rerun_flow(str(run.directory), run.name, redo_generation, redo_stage, seed, truncate, before)
         return _go_on(run, generations or run.config.run.generations, review)
 
 
@@ -193,10 +194,13 @@ def _evolves(session: Session, number: int) -> bool:
     return evolves(config.evolve, number, config.run.generations)
 
 
-def _made_again(run: Run, generation: int, stage: str) -> bool:
-    """True if this flow run, retried, has made the stage already."""
+def _made_again(run: Run, generation: int, stage: str, seed: int | None) -> bool:
+    """True if this flow run, retried, has made the stage already, with the seed that it was given."""
     found = read_manifest(stage_dir(run.directory, generation, folder_name(stage)))
-    return found is not None and _is_ours(found.started_at)
+    if found is None or not _is_ours(found.started_at):
+        return False
+    drawn = found.seed if ":" in stage else run.redrawn(generation, stage)
+    return seed is None or drawn == seed
 
 
 def _is_ours(moment: str) -> bool:

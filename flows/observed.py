@@ -1,4 +1,4 @@
-"""Running generations as flows, and without Prefect once its server has gone: who watches does not decide who works."""
+"""Running generations as flows, and without Prefect once its server has gone: work does not depend on being watched."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Observed:
         if answers():
             if self._lost:
                 self._say("Prefect's server answers again: the run is observed from here on")
-            if not self._seen:
+            if self._lost or not self._seen:
                 crash_left_flow_runs(session.run.directory)
             self._seen, self._lost = True, False
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ from populora_core.runs.lock import lock
 from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.support.keys import kept_key, new_key
+from populora_core.support.processes import descendants
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0
@@ -126,7 +128,7 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
 def crash_orphaned_flow_runs() -> list[str]:
     """Set flow runs of deployments that are under way to Crashed, unless somebody writes to their run directory.
 
-    Only while there is no worker. After a power cut no one else would, and they would fill the work pool for ever.
+    Only while there is no worker. After a power cut nothing else does it, and they would block the work pool for good.
 
     Returns:
         What was done, a line each.
@@ -140,10 +142,12 @@ def crash_orphaned_flow_runs() -> list[str]:
 
 
 def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
-    """Settle flow runs of deployments that stand as Cancelling while nothing runs them; what had ended stays so.
+    """Settle flow runs that are shown as Cancelling while no process runs them. What had ended gets its state back.
+
+    Only in the worker, below which they run.
 
     Args:
-        gone: those without a process when this was called before: who cancels one takes a moment to say so.
+        gone: those without a process when this was called before: the runner takes a moment to report a cancellation.
 
     Returns:
         Those without a process now.
@@ -168,9 +172,9 @@ def before_cancelling(states: Iterable[State]) -> State:
 
 
 def _is_at_work(run: FlowRun) -> bool:
-    """True if the process that a worker started for a flow run lives: its name there is HOST:PID."""
+    """True if the process that this worker started for a flow run lives; after a reboot its number is another's."""
     pid = (run.infrastructure_pid or "").rpartition(":")[2]
-    return pid.isdigit() and Path(f"/proc/{pid}").exists()
+    return pid.isdigit() and int(pid) in descendants(os.getpid())
 
 
 def _under_way(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Completed, Failed, State
+from prefect.states import Cancelled, Completed, Failed, State
 
 from flows.forms import launched, titled
 from populora_core.support.aliases import Say
@@ -48,14 +48,20 @@ def study(config: Annotated[str, titled("Study file")]) -> State[Any]:
     write_report(planned.study.results)
     _show(planned.study.name, as_json(read_results(planned.study.results)))
     if failure is not None:
+        get_run_logger().error("%s", failure)
         return Failed(message=failure.problem)
     return Completed(message=f"all {planned.runs} runs of {planned.study.name} are done")
 
 
 @task(name="study run", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
-def play(name: str, run: Assignment, say: Say, stop: Event) -> None:
+def play(name: str, run: Assignment, say: Say, stop: Event) -> State[Any] | None:
     """Make one run in a process of its own, and its summary."""
     play_apart(run, say, stop)
+    return (
+        Cancelled(message="it was ended before its summary")
+        if stop.is_set() and not run.summary.exists()
+        else None
+    )
 
 
 def _log(line: str) -> None:

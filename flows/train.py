@@ -42,10 +42,18 @@ def generation(run_dir: str, run_name: str, generation: int, before: str | None 
 
 @flow(name="rerun", flow_run_name="{run_name} g{generation:04d} again from {stage}", persist_result=False)
 @plainly
-def rerun(run_dir: str, run_name: str, generation: int, stage: str, seed: int | None, truncate: bool) -> None:
-    """Make one stage again, and what follows from it in its generation."""
+def rerun(
+    run_dir: str,
+    run_name: str,
+    generation: int,
+    stage: str,
+    seed: int | None,
+    truncate: bool,
+    before: str | None = None,
+) -> None:
+    """Make one stage again, and what follows from it in its generation, up to `before` one of the stages."""
     with attach(run_dir) as session, shown_beside():
-        loop.rerun(session, generation, stage, seed=seed, truncate=truncate, run_one=as_task)
+        loop.rerun(session, generation, stage, seed=seed, truncate=truncate, run_one=as_task, up_to=before)
 
 
 def run_generation(session: Session, number: int, before: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """`populora ui`: Prefect's server, a worker, the deployments and the reports on this machine, until Ctrl-C.
 
 Everything listens on the loopback address alone, and the server asks for a key (flows/guard.py). What was started is
-stopped again, runs included: they stand as Crashed, everything that they committed stays, and Retry goes on from there.
+stopped at the end, runs included. They are shown as Crashed; what they committed stays, and Retry goes on from there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 import httpx
 
 import flows
+from flows.deploy import POOL
 from flows.guard import HOST, guarded
 from flows.reports import index_path, serve_reports
 from populora_core.report.write import SERVED, SERVED_KEY
@@ -65,6 +66,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     key = kept_key(flows.PREFECT_KEY)
     runs = REPOSITORY / "runs"
+    runs.mkdir(exist_ok=True)  # which the nightly evaluation walks through
     with (
         serve_reports(HOST, port + 1, key, runs, f"http://{HOST}:{port}") as reports,
         _ended_with_everything_below(),
@@ -81,6 +83,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
                 say(f"http://{HOST}:{port}", reports + index_path(key, runs))
                 _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
         finally:
+            _pause(environment["PREFECT_API_URL"], key)
             _stop(worker, server)
 
 
@@ -172,11 +175,20 @@ def _deploy(environment: Mapping[str, str], limit: int) -> None:
         )
 
 
+def _known(key: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
+
+
+def _pause(api: str, key: str) -> None:
+    """Let no waiting flow run take the place of one that is being ended; the next start ends the pause."""
+    with suppress(httpx.HTTPError):
+        httpx.patch(f"{api}/work_pools/{POOL}", headers=_known(key), json={"is_paused": True}, timeout=5.0)
+
+
 def _is_ready(api: str, key: str) -> bool:
     """True once the worker has asked for runs: until then the first page marks every deployment in red."""
-    known = {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
     with suppress(httpx.HTTPError):
-        answer = httpx.get(f"{api}/deployments/name/train/train", headers=known, timeout=5.0)
+        answer = httpx.get(f"{api}/deployments/name/train/train", headers=_known(key), timeout=5.0)
         return answer.is_success and answer.json()["status"] == "READY"
     return False
 
@@ -209,9 +221,17 @@ def _ended(name: str, process: subprocess.Popen[bytes], log: str) -> PopuloraErr
 
 def _stop(worker: subprocess.Popen[bytes], server: subprocess.Popen[bytes]) -> None:
     """End the runs, then the worker, which reports them, then the server."""
-    for pid in descendants(worker.pid):
+    told = set(descendants(worker.pid))
+    for pid in told:
         _signal(pid, signal.SIGTERM)
-    _wait(lambda: not descendants(worker.pid), RUN_STOP_SECONDS)
+
+    def ended() -> bool:
+        for pid in set(descendants(worker.pid, depth=1)) - told:  # a flow run that started just now
+            told.add(pid)
+            _signal(pid, signal.SIGTERM)
+        return not descendants(worker.pid)
+
+    _wait(ended, RUN_STOP_SECONDS)
     for part in (worker, server):
         part.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):

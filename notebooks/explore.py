@@ -26,6 +26,7 @@ def _():
     from populora_core.report.palette import LINES
     from populora_core.report.text import call, plain, visible
     from populora_core.runs.run import open_runs
+    from populora_core.store.catalogue import run_labels
     from populora_plugins.pages.lead import lead_plots
     from populora_plugins.pages.lineage import lineage_plot
 
@@ -44,16 +45,18 @@ def _():
         page,
         plain,
         read_figures,
+        run_labels,
         sys,
         visible,
     )
 
 
 @app.cell
-def _(mo, open_runs, sys):
+def _(mo, open_runs, run_labels, sys):
     places = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     mo.stop(not places, mo.md("Name runs at the start: `marimo edit notebooks/explore.py -- runs`"))
-    found = {run.directory.name: run.directory for run in open_runs(places)}
+    _directories = [run.directory for run in open_runs(places)]
+    found = dict(zip(run_labels(_directories), _directories, strict=True))
     pick_run = mo.ui.dropdown(found, value=next(iter(found)), label="run")
     return (pick_run,)
 
@@ -211,17 +214,29 @@ def _(LINES, Series, catalogue, drawn, line_plot, mo, pick_member):
         [pick_member.value],
     )
     _lives = catalogue.rows(
-        "SELECT generation, success, reward, fitness FROM figures_member WHERE member_id = ? ORDER BY generation",
+        "SELECT generation, role, success, reward, fitness FROM figures_member WHERE member_id = ? ORDER BY 1",
         [pick_member.value],
     )
+    # A solo member plays both roles, under one rating.
+    _roles = sorted({row["role"] for row in _lives}, reverse=True)
     _plots = [
         line_plot(
-            title, says, title, [Series("", LINES[0], [(row["generation"], row[key]) for row in _lives])]
+            title,
+            says,
+            title,
+            [
+                Series(
+                    role if len(roles) > 1 else "",
+                    style,
+                    [(row["generation"], row[key]) for row in _lives if row["role"] == role],
+                )
+                for role, style in zip(roles, LINES, strict=False)
+            ],
         )
-        for key, title, says in (
-            ("fitness", "Lower bound of its rating", "Selection ranks members by this."),
-            ("success", "Success", "Share of its completions that are valid, or correct."),
-            ("reward", "Reward", "Mean over its completions."),
+        for key, title, says, roles in (
+            ("fitness", "Lower bound of its rating", "Selection ranks members by this.", _roles[:1]),
+            ("success", "Success", "Share of its completions that are valid, or correct.", _roles),
+            ("reward", "Reward", "Mean over its completions.", _roles),
         )
     ]
     mo.vstack(

@@ -1,4 +1,4 @@
-"""The fixtures of tests/, for the tests that lie beside plug-ins."""
+"""The fixtures of tests/ and the marks that they bring, for the tests that lie beside plug-ins."""
 
 from conftest import (  # noqa: F401
     copy_of,
@@ -6,4 +6,5 @@ from conftest import (  # noqa: F401
     finished_solo,
     finished_with_a_past,
     nobody_cuts_the_power,
+    pytest_itemcollected,
 )

@@ -188,8 +188,16 @@ UNTIL = "POPULORA_TESTS_UNTIL"
 """Seconds since the epoch after which no case of the second tier begins: a slow machine says what it left out, where a
 limit on all of it would leave no answer at all."""
 
+FINISHED = {"finished", "finished_solo", "finished_with_a_past"}
 THOROUGH = pytest.StashKey[int]()
 UNKNOWN = 60.0  # seconds of a case that was never timed: its file starts early
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What reads a finished run has it made, by whole generations in a sandbox."""
+    if FINISHED & set(getattr(item, "fixturenames", ())):
+        item.add_marker("loop")
+        item.add_marker("sandbox")
 
 
 @pytest.hookimpl(trylast=True)

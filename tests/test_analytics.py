@@ -52,8 +52,6 @@ def test_the_cookbook_has_at_least_fifteen_questions_each_under_its_own_heading(
     assert page.count("\n## ") == page.count("```sql") == len(questions())
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 @pytest.mark.parametrize("title", questions())
 def test_a_question_is_answered_on_a_real_run(finished: Path, title: str):
     with open_run(finished) as run:
@@ -63,8 +61,6 @@ def test_a_question_is_answered_on_a_real_run(finished: Path, title: str):
 
 
 @pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
 @pytest.mark.parametrize("title", questions())
 def test_the_same_question_is_answered_across_runs(finished: Path, finished_solo: Path, title: str):
     with open_run(finished, finished_solo) as runs:
@@ -224,8 +220,6 @@ def test_memory_does_not_grow_with_the_rows_that_are_printed(two_runs, formats, 
     assert (peaks[1] - peaks[0]) * 1024 < many * row / 2
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_query_asks_several_runs_and_prints_plain_json(finished: Path, finished_solo: Path):
     sql = "SELECT run, sum(n_attempts) AS n, list(DISTINCT 'x') AS l, 'NaN'::DOUBLE AS nothing FROM problems"
     sql += " WHERE generation = 1 GROUP BY ALL ORDER BY run"
@@ -235,8 +229,6 @@ def test_query_asks_several_runs_and_prints_plain_json(finished: Path, finished_
     assert all(isinstance(row["n"], int) and row["l"] == ["x"] and row["nothing"] is None for row in rows)
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_who_stops_reading_ends_the_query_quietly(finished: Path):
     reading, writing = os.pipe()
     os.close(reading)
@@ -251,8 +243,6 @@ def test_who_stops_reading_ends_the_query_quietly(finished: Path):
 
 
 @pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path):
     pytest.importorskip("marimo", reason="the extra `notebook` is not installed")
     notebook = ROOT / "notebooks" / "explore.py"

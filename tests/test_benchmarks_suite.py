@@ -172,8 +172,14 @@ def test_a_wrong_suite_file_is_refused_by_what_is_wrong(tmp_path: Path, text: st
         load_suite(path)
 
 
+def test_a_shipped_suite_is_read_by_its_name() -> None:
+    assert load_suite("bundled:frontier") == load_suite(SUITES / "frontier.toml")
+    with pytest.raises(BenchmarkError, match=r"there is no suite file .*configs/suites/absent\.toml"):
+        load_suite("bundled:absent")
+
+
 def test_a_missing_suite_or_benchmark_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="there is no suite file"):
+    with pytest.raises(BenchmarkError, match=r"(?s)there is no suite file.*bundled:frontier, .*bundled:tiny"):
         load_suite(tmp_path / "absent.toml")
     with pytest.raises(BenchmarkError, match="'gsm9k' is no benchmark"):
         benchmark("gsm9k")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from command import populora
-from conftest import PATIENCE
+from conftest import PATIENCE, small_config
 from store_run import write_run
 from typer.testing import CliRunner
 
@@ -82,8 +82,6 @@ def test_an_unknown_key_is_named_with_what_would_be_right(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_a_directory_that_holds_another_run_is_left_alone(finished: Path) -> None:
     before = (finished / "run.json").read_text()
     done = populora("run", "--config", DEMO, "--run-dir", finished)
@@ -124,8 +122,6 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path, command: list[str]) ->
     assert "is not a run directory" in done.stderr
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_a_finished_run_is_resumed_without_doing_anything(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     done = populora("resume", directory, "--plain")
@@ -144,8 +140,6 @@ def test_a_rerun_that_changes_nothing_says_why(copy_of: Callable[[], Path]) -> N
     assert "its seed are the same; --seed N draws again" in done.stdout
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -> None:
     glance = populora("inspect", finished).stdout
     assert "generation   3/3" in glance
@@ -161,8 +155,12 @@ def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -
     assert "attempt 2 by student" in shown
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
+def test_inspect_counts_to_the_generation_that_a_run_went_on_to(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", small_config(run={"generations": 1}), "0" * 64)
+    write_run(run.directory, generations=2)
+    assert "generation   2/2" in populora("inspect", run.directory).stdout
+
+
 def test_inspect_shows_a_generation_that_is_under_way(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     shutil.rmtree(stage_dir(directory, 3, "grade"))
@@ -170,8 +168,6 @@ def test_inspect_shows_a_generation_that_is_under_way(copy_of: Callable[[], Path
     assert shown.returncode == 0 and "absent" in shown.stdout, shown.stderr
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_inspect_leads_with_the_headline_and_a_narrow_terminal_cuts_nothing(finished: Path) -> None:
     glance = populora("inspect", finished, COLUMNS="80").stdout
     assert "\n".join(headline(read_figures(finished, samples=False))) in glance[: glance.index("generation ")]
@@ -179,8 +175,6 @@ def test_inspect_leads_with_the_headline_and_a_narrow_terminal_cuts_nothing(fini
         assert "…" not in populora("inspect", finished, *arguments, COLUMNS="80").stdout
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_what_is_not_there_is_said_so(finished: Path) -> None:
     for arguments in (
         ["--generation", 9],
@@ -193,8 +187,6 @@ def test_what_is_not_there_is_said_so(finished: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_a_run_without_a_question_is_told_that_the_question_is_missing(tmp_path: Path) -> None:
     asked = populora("query", tmp_path)
     assert asked.returncode == ERROR
@@ -330,3 +322,25 @@ def test_no_command_ends_with_the_bare_word_aborted(raised: Exception, said: str
     assert isinstance(done.exception, PopuloraError)
     assert said in done.exception.got and done.exception.fix
     assert "Aborted" not in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--config=~/mine"],
+        ["run", "--plain", "--preset=quick", "--run-dir=~/mine"],
+        ["study", "--config=~/mine"],
+        ["study", "release", "--config=~/mine", "--to=~/out"],
+        ["suite", "fetch", "gsm8k", "--from=~/mine"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_the_shells_sign_for_the_home_folder_is_read_in_an_option(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = CliRunner().invoke(app.app, words)
+    assert isinstance(done.exception, PopuloraError)
+    assert str(tmp_path / "mine") in str(done.exception)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from conftest import small_config
+from typer.testing import CliRunner
 
+from populora_core.commands.app import app
 from populora_core.commands.training import trainer
 from populora_core.lifecycle import loop
+from populora_core.runs.run import Run
+from populora_core.support.errors import EXIT_INTERRUPTED
 from populora_core.support.shipped import REPOSITORY
 
 URL = "http://127.0.0.1:9/api"
@@ -73,3 +80,21 @@ def test_what_is_asked_for_decides(asked: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PREFECT_API_URL", URL)
     taken: Callable[..., object] = trainer(asked)
     assert (taken is loop.train) is not asked
+
+
+@pytest.mark.parametrize("more", [["--seed", "7"], ["--truncate"], []], ids=str)
+def test_an_interrupted_rerun_is_repeated_and_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """The stage that it forced was not committed, so `resume` would find the old one whole."""
+
+    def interrupted(*given: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    run = Run.create(tmp_path / "a run", small_config(), "0" * 64)
+    monkeypatch.setattr("populora_core.runs.session.Session", lambda *given: nullcontext())
+    monkeypatch.setattr(loop, "rerun", interrupted)
+    words = ["rerun", str(run.directory), "--generation", "1", "--stage", "solve", *more]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == EXIT_INTERRUPTED
+    assert f"populora {shlex.join(words)} goes on from there" in done.output

@@ -356,8 +356,6 @@ def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
     assert not list(directory.rglob(".shards-*")), "nothing is left behind"
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_a_manifest_tells_which_shards_there_were(finished: Path) -> None:
     for folder in stage_folders(finished):
         manifest = read_manifest(folder)

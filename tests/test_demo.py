@@ -65,3 +65,18 @@ def test_every_command_at_the_end_of_the_demo_works_as_it_is_shown(clone: Path) 
         assert plain_shell(line, clone), line
     assert (clone / "runs/demo/report.html").exists()
     assert os.listdir(clone / "runs") == ["demo"]
+
+
+def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
+    """`python3 -m venv` leaves one where ensurepip is missing."""
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
+    (tmp_path / "pyproject.toml").touch()
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@" >> calls\n[ "$1" != -m ]\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["make", "install", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode and "apt-get install python3-venv" in done.stdout
+    assert (tmp_path / "calls").read_text().splitlines()[1:] == ["-m pip --version", "-m venv .venv"]

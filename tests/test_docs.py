@@ -99,6 +99,16 @@ def test_a_command_in_a_text_has_the_options_that_it_names(page: str, line: str)
     assert parse(*shlex.split(line), "--help") == 0, "a text may leave out what its sentence says, no more"
 
 
+def test_a_run_that_an_example_shows_says_of_which_settings() -> None:
+    texts = (file.read_text() for file in (REPOSITORY / "examples").rglob("*.py"))
+    lines = [
+        line
+        for text in texts
+        for line in re.findall(r"^ *(?:PYTHONPATH=\S+ )?populora run .*", text, re.MULTILINE)
+    ]
+    assert lines and all(re.search(r"--(preset|config|base) ", line) for line in lines)
+
+
 @pytest.mark.parametrize(
     "line", ["run configs/demo.toml", "resume runs/demo --anew --help", "repeat runs/demo --help"]
 )

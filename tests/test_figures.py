@@ -9,14 +9,23 @@ from pathlib import Path
 
 import pytest
 from conftest import small_config
-from store_run import STUDENT, TEACHER, commit_stage, generation_tables, write_run
+from store_run import (
+    CHILD,
+    STUDENT,
+    TEACHER,
+    commit_stage,
+    evaluation_row,
+    generation_tables,
+    update_row,
+    write_run,
+)
 
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline, notes
 from populora_core.report.scalars import by_generation
 from populora_core.report.stage_summary import stage_summary
-from populora_core.report.summary import generation_line, generation_summaries
+from populora_core.report.summary import MEMBER_TOKENS, generation_line, generation_summaries, run_rows
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import JobResult
 from populora_core.sandbox.status import Status
@@ -197,6 +206,48 @@ def test_the_line_of_a_generation_tells_what_students_made_of_anchors(planted: P
     assert {"verdict", "detail"} == next(rows_of(planted, f"({asked})")).keys()
     assert "solved –  │  anchors solved 25%" in generation_line(anchored, 1)
     assert "no one learns" not in generation_line(anchored, 1)
+
+
+def test_a_member_that_made_no_step_did_not_learn(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", generations=0)
+    tables = generation_tables(1)
+    teacher, student = tables["update"]["updates"]
+    frozen = teacher | {"tokens": 0, "steps": 0, "loss": 0.0, "grad_norm": 0.0, "entropy": None}
+    tables["update"]["updates"] = [frozen, student | {"loss": 0.5}]
+    for stage, rows in tables.items():
+        commit_stage(directory, 1, stage, rows)
+    (whole,) = rows_of(directory, "figures_generation")
+    assert whole["members"] == 1
+    learnt = {row["role"]: (row["loss"], row["grad_norm"]) for row in rows_of(directory, "figures_member")}
+    assert learnt == {"teacher": (None, None), "student": (0.5, 0.1)}
+    assert stage_summary(directory, 1, "update").headline.startswith("1 members learned from 4 tokens")
+
+
+def test_tokens_so_far_count_no_slot_twice_where_a_past_member_plays(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", generations=2)
+    tables = generation_tables(3)
+    tables["update"]["updates"] = [update_row(3, TEACHER), update_row(3, CHILD)]
+    for stage in ("propose", "solve", "update"):
+        commit_stage(directory, 3, stage, tables[stage])
+    so_far = {row["member"]: row["trained so far"] for row in run_rows(directory, MEMBER_TOKENS, 3)}
+    assert so_far == {TEACHER: 12, CHILD: 12, STUDENT: None, "all": 24}
+
+
+def test_a_run_came_to_the_newest_scores_of_the_base_and_of_all_who_solve(tmp_path: Path) -> None:
+    directory = write_run(Run.create(tmp_path / "run", small_config(), "digest").directory)
+    for generation, suite, scores in (
+        (1, "whole", {"base": 0.25, STUDENT: 0.5}),
+        (2, "of-a-teacher", {"base": 0.5, TEACHER: 0.75}),
+        (2, "without-base", {CHILD: 0.75}),
+    ):
+        rows = [
+            evaluation_row(generation, member, score) | {"suite": suite, "part": "test"}
+            for member, score in scores.items()
+        ]
+        commit_stage(directory, generation, f"evaluate-{suite}", {"evaluations": rows})
+    (row,) = rows_of(directory, "runs")
+    assert (row["suite"], row["scored_generation"]) == ("whole", 1)
+    assert (row["base_score"], row["solvers_score"]) == (0.25, 0.5)
 
 
 def test_a_generation_that_only_infrastructure_answered_has_no_shares(planted: Path, tmp_path: Path) -> None:

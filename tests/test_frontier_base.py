@@ -1,7 +1,7 @@
 """The stepwise grammar and its documents: tight programs, thoughts by one rule, nothing held out in the corpus."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +10,18 @@ import torch
 
 from base_model.documents import encode_document
 from base_model.execution import compile_function
-from base_model.steps.documents import SEVERAL_INPUTS, Corpus, answer, input_lines, propose, thought
+from base_model.steps.documents import (
+    CODE_F_INPUTS,
+    SEVERAL_INPUTS,
+    SHOWN_PAIRS,
+    Corpus,
+    answer,
+    find_input,
+    predict_output,
+    propose,
+    thought,
+    write_function,
+)
 from base_model.steps.grammar import (
     BASE,
     SolvedProgram,
@@ -153,15 +164,18 @@ def test_the_cap_leaves_room() -> None:
 
 def test_documents_are_played_as_they_are_trained() -> None:
     rng, words, corpus = np.random.default_rng(3), tokenizer(), Corpus()
-    compact = dialect("compact")
     for _ in range(300):
         document = corpus.write(rng)
         ids, weights = encode_document(words, document)
         assert len(ids) == len(weights) and words.decode(ids) == document.text
-        if document.role == "so":
-            found = sample(np.random.default_rng(len(ids)), 3)
-            prompt = compact.solve_prompt(output_problem(found, "p"))
-            assert prompt == f"<so>{found.program}{input_lines(found.inputs)}\n:"
+    compact = dialect("compact")
+    for level in (1, 2) * 20:
+        found = sample(rng, level, CODE_F_INPUTS)
+        one, some = replace(found, inputs=found.inputs[:1]), replace(found, inputs=found.inputs[:SHOWN_PAIRS])
+        asked, written = output_problem(one, "p"), replace(output_problem(found, "p"), problem_type="code_f")
+        assert predict_output(one, corpus).prompt == compact.solve_prompt(asked)
+        assert find_input(one, 0.2).prompt == compact.solve_prompt(replace(asked, problem_type="code_i"))
+        assert write_function(some).prompt == compact.solve_prompt(written)
 
 
 def test_no_document_shows_a_reserved_program() -> None:

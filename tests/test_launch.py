@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
@@ -108,6 +108,20 @@ def test_a_run_folder_is_the_forms_or_named_by_moment_and_configuration(
 ) -> None:
     created = datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC)
     assert run_folder(FlowRun(flow_id=uuid4(), parameters=given, created=created)) == folder
+
+
+def test_runs_of_a_schedule_that_were_created_together_have_folders_of_their_own() -> None:
+    """Prefect makes the next three flow runs of a schedule in one batch."""
+    created = datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC)
+    hours = (created + timedelta(hours=1), created + timedelta(hours=2))
+    batch = [
+        FlowRun(flow_id=uuid4(), parameters={"run_dir": ""}, created=created, expected_start_time=hour)
+        for hour in hours
+    ]
+    assert [run_folder(run) for run in batch] == [
+        REPOSITORY / "runs/2026-11-23-161607-run",
+        REPOSITORY / "runs/2026-11-23-171607-run",
+    ]
 
 
 def test_a_field_of_several_runs_needs_one() -> None:

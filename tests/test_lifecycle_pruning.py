@@ -18,6 +18,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.engine import run_generation
 from populora_core.stages.redoable import startable
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
@@ -131,6 +132,22 @@ def test_a_run_goes_on_from_a_kept_generation_that_was_made_again(copy_of: Calla
         rerun(session, 0, "found", seed=3, truncate=True)
         train(session, 2)
     assert run.generations() == [0, 1, 2]
+
+
+@pytest.mark.thorough
+def test_generations_that_an_earlier_one_no_longer_leads_to_are_not_gone_on_from(
+    copy_of: Callable[[], Path], tmp_path: Path
+) -> None:
+    """A resume that made generation 1 again was broken off there: it is what the run goes on from."""
+    run = Run.open(copy_of())
+    run.save_redraws({"0001/solve": 3})
+    with Session(run) as session:
+        run_generation(session, 1)
+    with pytest.raises(RunDirectoryError, match=r"generation 2 .* does not follow"):
+        fork(run, GENERATIONS, tmp_path / "fork", run.config)
+    assert pruning.prune(run, keep=1).oldest == 1
+    with Session(run) as session:
+        run_generation(session, 2)
 
 
 @pytest.mark.thorough

@@ -21,10 +21,10 @@ from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.engine import run_generation
+from populora_core.stages.engine import is_done, run_generation
 from populora_core.stages.table import LOOP, STAGE_NAMES
 from populora_core.store.artifacts import StageWriter, link_tree
-from populora_core.store.manifest import Manifest, stage_dir
+from populora_core.store.manifest import Manifest, generation_dir, stage_dir
 from populora_core.support.durable import TEMPORARY_PREFIX
 from populora_core.support.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
 
@@ -144,6 +144,14 @@ def test_a_redraw_under_later_generations_is_refused_and_changes_nothing(copy_of
 
 
 @pytest.mark.thorough
+def test_an_empty_folder_is_no_later_generation(copy_of: Callable[[], Path]) -> None:
+    run = Run.open(copy_of())
+    generation_dir(run.directory, GENERATIONS + 1).mkdir()  # as a kill within its first stage leaves it
+    with Session(run) as session:
+        (result,) = rerun(session, GENERATIONS, "evolve", seed=3)
+    assert not result.reused
+
+
 def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before = contents(directory)
@@ -233,6 +241,19 @@ def test_a_fork_of_a_damaged_generation_is_refused(copy_of: Callable[[], Path], 
     with pytest.raises(RunDirectoryError, match="no complete generation 2") as caught:
         fork(source, 2, tmp_path / "fork", source.config)
     assert caught.value.got == "a damaged solve of generation 1"
+
+
+def test_a_damaged_past_is_not_made_again_by_a_forks_own_settings(finished: Path, tmp_path: Path) -> None:
+    config = apply_overrides(Run.open(finished).config, ["solve.temperature=0.5"])
+    forked = fork(Run.open(finished), 1, tmp_path / "fork", config)
+    lost = stage_dir(forked.directory, 1, "solve") / "attempts.parquet"
+    lost.unlink()
+    with Session(forked) as session, pytest.raises(ArtifactError, match="took it over") as caught:
+        train(session, 1)
+    assert "attempts.parquet is missing" in caught.value.got
+    shutil.copy(stage_dir(finished, 1, "solve") / lost.name, lost)
+    with Session(forked) as session:
+        assert is_done(session, 1)
 
 
 def test_folders_that_somebody_put_beside_a_runs_own_are_passed_over(

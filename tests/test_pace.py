@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,20 +39,30 @@ def test_a_run_that_is_too_long_is_refused_with_as_many_generations_as_fit() -> 
     hours = PACE.seconds(config(10, report_every=8)) / 3600
     with pytest.raises(ConfigError, match=r"about .* for 16 generations") as refused:
         require_time(asked, PACE, hours)
-    setting, _, fitting = refused.value.fix.rpartition("=")
-    assert setting == "--set run.generations" and int(fitting) in (10, 11)
+    ((setting, fitting),) = settings_in(refused.value.fix).items()
+    assert setting == "run.generations" and int(fitting) in (10, 11)
     assert require_time(config(int(fitting), report_every=8), PACE, hours) <= hours * 3600
+
+
+def settings_in(fix: str) -> dict[str, str]:
+    return dict(re.findall(r"--set (\S+)=(\d+)", fix))
+
+
+def test_a_run_that_is_too_long_is_refused_with_the_hours_that_are_enough() -> None:
+    with pytest.raises(ConfigError, match=r"--hours (\d+) \(make real HOURS=\1\)") as refused:
+        require_time(config(16), PACE, 1e-9)
+    assert require_time(config(16), PACE, float(refused.value.fix.rpartition("=")[2].rstrip(")")))
 
 
 def test_where_no_generation_fits_smaller_ones_are_named_that_do() -> None:
     asked, hours = config(16, report_every=8), PACE.seconds(config(1)) / 2 / 3600
     with pytest.raises(ConfigError) as refused:
         require_time(asked, PACE, hours)
-    settings = dict(word.split("=") for word in refused.value.fix.split() if "=" in word)
+    settings = settings_in(refused.value.fix)
     assert settings.keys() == {"run.generations", "propose.per_type", "evaluate.report_problems"}
     smaller = apply_overrides(asked, [f"{key}={value}" for key, value in settings.items()])
     assert require_time(smaller, PACE, hours) <= hours * 3600
-    with pytest.raises(ConfigError, match="more --hours"):
+    with pytest.raises(ConfigError, match="a smaller base; or more time"):
         require_time(asked, PACE, 1e-9)
 
 

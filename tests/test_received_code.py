@@ -139,13 +139,13 @@ FOLDER = 'x"""+__import__("os").system("touch PWNED")+"""<script>alert(1)</scrip
 def test_a_folders_name_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / FOLDER.replace("/", "")
     write_run(Run.create(directory, Config(), "0" * 64).directory)
-    written = write_environment([Run.open(directory)], tmp_path / "package", Filters())
-    module = (tmp_path / "package" / written.package / "__init__.py").read_text()
+    written = write_environment([Run.open(directory)], tmp_path / "packages" / directory.name, Filters())
+    module = (written.folder / written.package / "__init__.py").read_text()
     assert not {"__import__", "system"} & {
         node.id for node in ast.walk(ast.parse(module)) if isinstance(node, ast.Name)
     }
     write_curriculum([directory], tmp_path / "data", Filters())
-    for page in (tmp_path / "package" / "README.md", tmp_path / "data" / "README.md"):
+    for page in (written.folder / "README.md", tmp_path / "data" / "README.md"):
         assert "<script" not in page.read_text() and "](b)" not in page.read_text()
 
 

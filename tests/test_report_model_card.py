@@ -37,7 +37,7 @@ def test_the_card_tells_evaluations_that_were_made_by_then(
     export_member(run, member, tmp_path / "out", generation=2)
     card = (tmp_path / "out" / CARD).read_text()
     assert "\n## Evaluations\n" in card
-    assert "| 2 | small | validation | counting | pass@1 | 8 | 0.5 | 0.25 | 0.875 |" in card
+    assert "| 2 | small | validation | counting | pass@1 | 0 | 8 | 0.5 | 0.25 | 0.875 |" in card
     assert "0.625" not in card
 
 

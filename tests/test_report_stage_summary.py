@@ -60,6 +60,11 @@ def test_a_childs_rating_has_no_past_and_a_survivors_has(finished: Path) -> None
         assert (row[CHANGE] is None) == (row["member"] in born)
 
 
+def test_a_score_tells_its_metric_and_temperature(written: Path) -> None:
+    (row,) = stage_summary(written, 1, "evaluate").tables["scores"]
+    assert (row["metric"], row["temperature"]) == ("pass@1", 0.0)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A written run; read it, never write to it."""

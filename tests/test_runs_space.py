@@ -45,8 +45,6 @@ def _worse(setting: str) -> list[str]:
     return ["store.keep_states=all"] if "adapters" in setting else []
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_the_estimate_is_what_members_take(finished: Path) -> None:
     needed = disk_needed(Run.open(finished).config)
     for name, estimated in ((WEIGHTS, needed.adapters), (MOMENTS, needed.states)):

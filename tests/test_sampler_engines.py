@@ -91,8 +91,6 @@ def test_the_engine_decides_what_is_sampled_and_nothing_else(
     assert auto == torch, "what decides is the engine that was taken"
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_a_run_records_its_engine_and_the_proof_of_every_load(finished: Path) -> None:
     for stage in ("propose", "solve"):
         manifest = read_manifest(stage_dir(finished, GENERATIONS, stage))

@@ -105,7 +105,8 @@ def folder(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("demo", "demo-seed1", "demo-seed2", "a", "b"):
         shutil.copytree(finished, folder / "runs" / name)
     shutil.copytree(REPOSITORY / "configs", folder / "configs")
-    shutil.copytree(REPOSITORY / "bench/results/study-1", folder / "bench/results/study-1")
+    for study in ("study-1", "study-3"):
+        shutil.copytree(REPOSITORY / "bench/results" / study, folder / "bench/results" / study)
     suite = (folder / "configs/suites/tiny.toml").read_text()
     (folder / "configs/suites/frontier.toml").write_text(
         suite.replace("validation = 0.5", "validation = 0.95")

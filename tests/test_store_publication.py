@@ -59,16 +59,12 @@ def moved(finished: Path, tmp_path: Path) -> Iterator[tuple[Path, str]]:
     yield there, said
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_every_view_of_a_copied_run_answers_from_its_own_files(moved: tuple[Path, str]) -> None:
     there, said = moved
     assert told(there) == said
     assert said.count("\n") == len(VIEWS) and "code_o" in said
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_pandas_reads_every_view_of_a_copied_run(moved: tuple[Path, str]) -> None:
     there, _ = moved
     with duckdb.connect(str(there / CATALOGUE), read_only=True) as connection:
@@ -80,8 +76,6 @@ def test_pandas_reads_every_view_of_a_copied_run(moved: tuple[Path, str]) -> Non
 
 @pytest.mark.foreign
 @pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
 @pytest.mark.parametrize("version", ["1.1.3", "1.4.4"])
 def test_an_older_duckdb_says_the_same(
     version: str, moved: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
@@ -100,8 +94,6 @@ def test_an_older_duckdb_says_the_same(
 
 @pytest.mark.foreign
 @pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
 @pytest.mark.parametrize("version", ["1.4.4", "1.5.6"])
 def test_the_command_line_of_duckdb_reads_a_copied_run(
     version: str, moved: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory

@@ -32,8 +32,6 @@ def shell(line: str, folder: Path) -> str:
 
 
 @pytest.mark.thorough
-@pytest.mark.loop
-@pytest.mark.sandbox
 @pytest.mark.skipif(not SCRIPT.exists(), reason="populora is not installed: pip install -e '.[dev]'")
 def test_the_closing_lines_of_a_run_can_be_typed_as_they_stand(
     copy_of: Callable[[], Path], tmp_path: Path
@@ -101,3 +99,8 @@ def test_an_extra_is_installed_into_the_environment_that_lacks_it(
     assert typed(line) == f"{own} install -e '.[ray]', or do without"
     monkeypatch.setenv("PATH", str(own.parent))
     assert typed(line) == line
+
+
+def test_beside_an_installed_package_an_extra_comes_with_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("populora_core.support.typed.IN_CLONE", False)
+    assert typed("pip install -e '.[ray]'").endswith("pip install 'WHEEL[ray]'")

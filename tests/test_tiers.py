@@ -45,20 +45,32 @@ def test_every_case_of_before_is_kept_moved_or_has_a_reason() -> None:
         mapping([C], [], [], {"tests/": "gone"})
 
 
+def ended(folder: Path, cases: str, *options: str, **environment: str) -> str:
+    """What pytest says of these cases under the project's settings and hooks."""
+    (folder / "test_both.py").write_text(cases)
+    arguments = ["-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", *options, folder]
+    said = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""} | environment,
+        capture_output=True,
+        text=True,
+    )
+    return said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("mark", ["loop", "sandbox"])
+def test_what_reads_a_finished_run_bears_the_marks_of_its_making(mark: str, tmp_path: Path) -> None:
+    cases = "def test_a(): pass\ndef test_b(copy_of): pass\ndef test_c(finished_solo): pass\n"
+    said = ended(tmp_path, cases, "-m", f"not {mark}")
+    assert "1 passed, 2 deselected" in said, said
+
+
 @pytest.mark.parametrize(("until", "ends"), [("0", "1 passed, 1 skipped"), ("inf", "2 passed")])
 def test_once_the_time_has_passed_the_first_tier_goes_on_and_the_second_is_skipped_aloud(
     until: str, ends: str, tmp_path: Path
 ) -> None:
     cases = "import pytest\ndef test_a(): pass\n@pytest.mark.thorough\ndef test_b(): pass\n"
-    (tmp_path / "test_both.py").write_text(cases)
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", tmp_path],
-        cwd=tmp_path,
-        env=os.environ | {UNTIL: until, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert ends in ended.stdout, ended.stdout + ended.stderr
-    assert ("out of time, left to make test-rest: 1 cases\n      1  test_both.py" in ended.stdout) == (
-        until == "0"
-    )
+    said = ended(tmp_path, cases, **{UNTIL: until})
+    assert ends in said, said
+    assert ("out of time, left to make test-rest: 1 cases\n      1  test_both.py" in said) == (until == "0")

@@ -1,7 +1,7 @@
 """Countdown: reach a number with given ones. A whole problem type, outside of PopuLoRA.
 
     pip install -e examples/problem_type
-    populora run --set 'propose.types=["countdown"]'
+    populora run --preset quick --set 'propose.types=["countdown"]'
 
 A teacher writes a function that only calculates with its arguments, and the numbers it is called with; the sandbox
 finds the target. A student sees numbers and target, and writes a function of its own that reaches it.

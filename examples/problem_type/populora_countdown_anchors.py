@@ -1,6 +1,6 @@
 """Countdown problems that no model wrote: sources of anchors, which a run mixes in by a share.
 
-populora run --set 'propose.types=["countdown"]' --set anchors.share=0.3 --set anchors.source=countdown
+populora run --preset quick --set 'propose.types=["countdown"]' --set anchors.share=0.3 --set anchors.source=countdown
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 pip install -e examples/problem_type
 python examples/problem_type/train_base.py OUT [STEPS]
-populora run --set base.path=OUT --set 'propose.types=["countdown"]'
+populora run --preset quick --set base.path=OUT --set 'propose.types=["countdown"]'
 """
 
 from __future__ import annotations

@@ -110,6 +110,7 @@ def how_to_get(entry: Entry) -> str:
     files = ", ".join(published_files(entry)) or "its files of Parquet or JSON lines"
     place = " ".join(filter(None, (entry.dataset, entry.config, entry.split, entry.revision)))
     return (
-        f"populora suite fetch {entry.benchmark}; without a network: download {files} of {place} on another machine,"
-        f" put them into a folder and run populora suite fetch {entry.benchmark} --from FOLDER"
+        f"populora suite fetch {entry.benchmark} (of a suite of your own: populora suite fetch FILE.toml); without a "
+        f"network: download {files} of {place} on another machine, put them into a folder and run populora suite fetch "
+        f"{entry.benchmark} --from FOLDER"
     )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from populora_core.support.errors import BenchmarkError, DamagedText
 from populora_core.support.received import PlainName, read_toml
 from populora_core.support.registry import is_place
+from populora_core.support.shipped import shipped
 from populora_core.support.trust import remember
 
 BUNDLED = "bundled:"
@@ -116,17 +117,21 @@ def named_suite(path: str | Path) -> Suite:
 
 
 def load_suite(path: str | Path) -> Suite:
-    """Read a suite file.
+    """Read a suite file; `bundled:tiny` is configs/suites/tiny.toml of this project.
 
     Raises:
         BenchmarkError: no such file, bad TOML, an unknown key or a wrong value.
     """
+    ours = shipped("configs", "suites")
+    if str(path).startswith(BUNDLED):
+        path = ours / f"{str(path).removeprefix(BUNDLED)}.toml"
     path = Path(os.path.expanduser(path))
     try:
         suite = Suite.model_validate(read_toml(path))
     except FileNotFoundError:
+        names = sorted(f"{BUNDLED}{file.stem}" for file in ours.glob("*.toml"))
         raise BenchmarkError(
-            f"there is no suite file {path}", fix="ls configs/suites/ shows the shipped ones"
+            f"there is no suite file {path}", fix=f"give a file, or {', '.join(names)}"
         ) from None
     except (DamagedText, ValidationError) as error:
         raise BenchmarkError(

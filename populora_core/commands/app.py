@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -25,7 +26,7 @@ from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
 from populora_core.support.visible import visible
-from populora_core.terminal.options import MACHINES, RUNS, Overrides, Prefixed, RunDir, Trust
+from populora_core.terminal.options import MACHINES, RUNS, Overrides, Prefixed, RunDir, Trust, expanded
 
 app = typer.Typer(
     name="populora",
@@ -83,7 +84,7 @@ SHARED = "POPULORA_SHARED"
 
 @app.command(rich_help_panel=RUNS)
 def run(
-    config: Annotated[Path | None, typer.Option(help="a TOML file; see configs/")] = None,
+    config: Annotated[Path | None, typer.Option(help="a TOML file; see configs/", callback=expanded)] = None,
     preset: Annotated[
         str | None, typer.Option(help="one of ours in place of a file: quick, frontier, demo, paper-7b ...")
     ] = None,
@@ -98,7 +99,8 @@ def run(
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            help="a new directory for everything the run makes (default: runs/ and the preset's name)"
+            help="a new directory for everything the run makes (default: runs/ and the preset's name)",
+            callback=expanded,
         ),
     ] = None,
     generations: Generations = None,
@@ -199,7 +201,9 @@ def rerun(
 
     opened = trusted_run(directory, trust)
     say(f"making {stage} of generation {generation} again ...")
-    with watched(opened, opened.config.run.generations) as session:
+    again = f"populora rerun {shown(directory)} --generation {generation} --stage {shlex.quote(stage)}"
+    again += (f" --seed {seed}" if seed is not None else "") + " --truncate" * truncate
+    with watched(opened, opened.config.run.generations, again) as session:
         results = rerun_stage(session, generation, stage, seed=seed, truncate=truncate)
     for result in results:
         say(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")

@@ -34,6 +34,7 @@ from populora_core.report.summary import (
 )
 from populora_core.report.text import call, with_interval
 from populora_core.runs.observer import Observer
+from populora_core.store.sql import text as literal
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
 from populora_core.support.typed import shown, typed
@@ -50,7 +51,8 @@ SOMETIMES = (
 )
 BY_LEVEL = (
     "PIVOT (SELECT stratum, if(member_id = 'base', 'base', 'generation ' || generation) AS who, score "
-    "FROM evaluation_strata WHERE member_id NOT LIKE 'teacher%') ON who USING avg(score)"
+    "FROM evaluation_strata WHERE part = 'test' AND suite = {suite} AND member_id NOT LIKE 'teacher%') "
+    "ON who USING avg(score)"
 )
 THOUGHTS = {"bundled:frontier": "a thought has a line a step: variable, step : old value, operand, new value"}
 """Legends of thoughts that are no words."""
@@ -208,7 +210,10 @@ def closing(console: Console, run: Run) -> None:
 def questions(directory: Path) -> list[tuple[str, str]]:
     """Questions in SQL that a run can answer, each with its meaning."""
     asked = [("problems that are solved sometimes, the newest first", SOMETIMES)]
-    return [*asked, ("held-out scores by level, base first", BY_LEVEL)] if scored(directory) else asked
+    for item in scored(directory)[-1:]:
+        by_level = BY_LEVEL.format(suite=literal(item.suite))
+        asked += [("held-out scores by level, base first", by_level)] if item.strata else []
+    return asked
 
 
 def yardstick_table(item: Yardstick) -> Table:

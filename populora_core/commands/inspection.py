@@ -90,11 +90,12 @@ def _show_lines(run: Run) -> None:
     """Print a line for some generations of a run: evenly spaced, the last, and those with scores."""
     generations = _generations(run)
     step = max(1, -(-len(generations) // MOST_LINES))
+    target = max(run.config.run.generations, generations[-1])
     for summary in generation_summaries(run.directory, generations[0], generations[-1]):
         number = summary.figures["generation"]
         scores = learnt.score_lines(run.directory, number)
         if scores or number == generations[-1] or (number - generations[0]) % step == 0:
-            console.print(styled(generation_line(summary, run.config.run.generations)), soft_wrap=True)
+            console.print(styled(generation_line(summary, target)), soft_wrap=True)
             for line in scores:
                 console.print(styled(f"    {line}"), soft_wrap=True)
     if step > 1:

@@ -18,6 +18,7 @@ from populora_core.terminal.options import (
     RunDir,
     RunDirs,
     Trust,
+    expanded,
     run_folder_named,
 )
 
@@ -28,7 +29,7 @@ runs_app = typer.Typer()
 def fork(
     directory: RunDir,
     generation: Annotated[int, typer.Option(min=0, help="the last generation to take over")],
-    to: Annotated[Path, typer.Option(help="the new run directory")],
+    to: Annotated[Path, typer.Option(help="the new run directory", callback=expanded)],
     settings: Overrides = None,
     trust: Trust = None,
 ) -> None:
@@ -114,7 +115,9 @@ def query(
         Literal["table", "csv", "json", "markdown", "parquet"] | None,
         typer.Option(help="how to write the rows (default: as --output ends, else table)"),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="write the rows to this file")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write the rows to this file", callback=expanded)
+    ] = None,
     trusted: Annotated[
         bool, typer.Option("--trusted", help="let the SQL do all that DuckDB can: other files, writing")
     ] = False,
@@ -168,7 +171,11 @@ def report(
     directories: RunDirs,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="default: report.html in the run, of several comparison.html here"),
+        typer.Option(
+            metavar="FILE",
+            help="default: report.html in the run, of several comparison.html here",
+            callback=expanded,
+        ),
     ] = None,
 ) -> None:
     """Write what a run did as one HTML page that opens offline, or compare several runs with the first.
@@ -198,22 +205,27 @@ def evaluate(
         str,
         typer.Option(
             metavar="FILE",
-            help="a suite file, see configs/suites/; yardstick: the run's own first and newest problems; validity: "
-            "the newest prompts of its teachers",
+            help="a suite file, or bundled:NAME of configs/suites/; yardstick: the run's own first and newest "
+            "problems; validity: the newest prompts of its teachers",
             show_default="evaluate.suite",
         ),
     ] = "",
     members: Annotated[
-        str, typer.Option(help="all, solvers, teachers, best (fittest of each role by play), or one")
+        str, typer.Option(help="all, solvers, teachers, best (fittest of each role by play), or one member")
     ] = "all",
-    generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option(min=0, help="the members as they were after this generation (default: the newest)"),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the draws (default: the suite's)")] = None,
     sample: Annotated[
         int | None, typer.Option(min=1, help="problems of each benchmark (default: all of the reported half)")
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option(metavar="NAME_OR_FOLDER", help="of an adapter (default: the bundled one that it names)"),
+        typer.Option(
+            metavar="NAME_OR_FOLDER", help="the adapter's base (default: the bundled one that it names)"
+        ),
     ] = None,
     trust: Trust = None,
 ) -> None:
@@ -248,7 +260,7 @@ def export(
             help="a member's id or short name, e.g. S0·g8, or best: the fittest student, by play",
         ),
     ],
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder", callback=expanded)],
     generation: Annotated[
         int | None, typer.Option(min=0, help="as it was after this generation (default: the newest)")
     ] = None,

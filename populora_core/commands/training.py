@@ -27,7 +27,8 @@ def train(opened: Run, generations: int, chosen: Trainer) -> None:
     from populora_core.commands.console import closing
     from populora_core.terminal.screen import console
 
-    with watched(opened, generations) as session:
+    further = "" if generations == opened.config.run.generations else f" --generations {generations}"
+    with watched(opened, generations, f"populora resume {shown(opened.directory)}{further}") as session:
         chosen(session, generations)
     closing(console, opened)
 
@@ -80,8 +81,12 @@ def prefect_part() -> ModuleType:
 
 
 @contextmanager
-def watched(opened: Run, generations: int) -> Iterator[Session]:
-    """An open session whose progress is drawn, and which an interruption leaves in order."""
+def watched(opened: Run, generations: int, again: str) -> Iterator[Session]:
+    """An open session whose progress is drawn, and which an interruption leaves in order.
+
+    Args:
+        again: the command that goes on after one.
+    """
     from populora_core.commands.console import ConsoleObserver
     from populora_core.runs.session import Session
     from populora_core.terminal.screen import console, say
@@ -91,11 +96,10 @@ def watched(opened: Run, generations: int) -> Iterator[Session]:
         with Session(opened, observer) as session, observer:
             yield session
     except (KeyboardInterrupt, SystemExit) as ending:
-        further = "" if generations == opened.config.run.generations else f" --generations {generations}"
         say(
             ("\ninterrupted", "yellow"),
             f" in {observer.position}: that stage was given up, everything committed stays.\n  ",
-            (typed(f"populora resume {shown(opened.directory)}{further}"), "green"),
+            (typed(again), "green"),
             " goes on from there",
         )
         if isinstance(ending, SystemExit):

@@ -150,12 +150,14 @@ class Shards:
 
     def _take(self, store: ObjectStore, shard: Shard, done: Committed, reused: bool) -> Any:
         """The result of a committed shard, its files in place."""
+        result = decode(
+            store.get_bytes(done.result)
+        )  # damaged, it must be known before files take their places
         targets = {below(self.files, Path(place)): sha256 for place, sha256 in done.files.items()}
         for target, sha256 in targets.items():
             store.fetch(sha256, target)
         for folder in {target.parent for target in targets}:
             durable.fsync(folder)
-        result = decode(store.get_bytes(done.result))
         self._done.append(done)
         told = {name: getattr(done, name) for name in ("host", "pid", "seconds", "attempts")}
         self.records.append({"function": shard.name, "shard": shard.number, **told, "reused": reused})

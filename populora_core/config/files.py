@@ -85,7 +85,7 @@ def _parse(path: Path, descent: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(
             f"there is no configuration file {path}",
             expected="a TOML file",
-            fix="ls configs/ shows the shipped ones; pass one with --config",
+            fix="name another with --config; populora run takes one of ours with --preset, such as quick",
         )
     try:
         return read_toml(path)

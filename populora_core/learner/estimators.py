@@ -93,7 +93,8 @@ def maxrl(
     """Centre rewards within groups, and divide by the group's success rate (maximum-likelihood RL, arXiv 2602.02710).
 
     The gradient of log p in place of that of p: a problem that is solved once in eight attempts weighs eight times
-    one that is nearly always solved. Success is a positive reward; a group without any gives what centring gives.
+    one that is nearly always solved, if `clip` is above 1.5 times the attempts. Success is a positive reward; a group
+    without any gives what centring gives.
     `std_floor` and cohorts do not matter.
     """
 

@@ -11,6 +11,7 @@ from populora_core.config.load import Config
 from populora_core.lifecycle.progress import evaluation_again, score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.lifecycle.standing import follows
 from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
 from populora_core.report.scalars import whole_generations
@@ -28,9 +29,16 @@ from populora_core.stages.table import STAGES, stages_of
 from populora_core.store.artifacts import link_tree, supersede
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import FileRecord, generation_dir, read_manifest, stage_dir
+from populora_core.store.manifest import (
+    FileRecord,
+    generation_dir,
+    read_manifest,
+    stage_dir,
+    stage_folder_names,
+)
 from populora_core.support import durable
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.typed import shown
 
 RunGeneration = Callable[[Session, int], object]
 
@@ -59,7 +67,8 @@ def train(
                 continue
             require_space(session.run)
             if generation:
-                score_progress(session, generation - 1)  # a kill may have come before it
+                supersede_outdated(session.run, generation - 1)  # a kill may have come before these
+                score_progress(session, generation - 1)
                 stop_if_fallen(session.run, generation - 1)
             run_one(session, generation)
             past.forget(generation)
@@ -76,6 +85,7 @@ def rerun(
     seed: int | None = None,
     truncate: bool = False,
     run_one: Callable[..., StageResult] = run_stage,
+    up_to: str | None = None,
 ) -> list[StageResult]:
     """Make one stage again, then the later stages of its generation whose inputs changed.
 
@@ -83,6 +93,7 @@ def rerun(
         seed: draw again with this seed; None repeats the stage as it was.
         truncate: let later generations go to superseded/ when they no longer follow.
         run_one: runs one stage, as `run_stage` does; Prefect's tasks take its place.
+        up_to: the later stage that is left, with those after it, to whoever goes on with the run.
 
     Raises:
         RunDirectoryError: no such stage yet, or the content changed under later generations.
@@ -111,10 +122,10 @@ def rerun(
     if before is None:
         raise RunDirectoryError(
             f"{stage_name} of generation {generation} was never made",
-            fix=f"populora resume {run.directory} makes it",
+            fix=f"populora resume {shown(run.directory)} makes it",
         )
     require_redoable(run, generation)
-    old, later = before.contents, later_generations(run, generation)
+    old, later = before.contents, begun_later(run, generation)
     if seed is not None and later and not truncate:  # said before the stage is drawn again, not after
         raise _would_not_follow(stage_name, generation, later, "a new seed")
 
@@ -132,6 +143,8 @@ def rerun(
 
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
+        if follower.name == up_to:
+            return results
         results.append(run_one(session, generation, follower))
     with Trackers(run) as trackers:
         _publish(session, generation, trackers)
@@ -187,6 +200,12 @@ def later_generations(run: Run, generation: int) -> list[int]:
     return [number for number in run.generations() if number > generation]
 
 
+def begun_later(run: Run, generation: int) -> list[int]:
+    """Later generations of which a stage is committed: a kill within the first one leaves an empty folder."""
+    later = later_generations(run, generation)
+    return [number for number in later if stage_folder_names(run.directory, {number})]
+
+
 def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     """Start a new run directory from the first generations of an old one (by hard links, no copy), all or nothing.
 
@@ -208,8 +227,15 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                     f"{source.directory} has no complete generation {generation}",
                     expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
                     got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
-                    fix=f"fork from one of these, or populora resume {source.directory} first",
+                    fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
                 )
+        if number and not follows(source, number):
+            raise RunDirectoryError(
+                f"generation {number} of {source.directory} does not follow from the one before it any more",
+                expected=f"one of its generations 0 to {number - 1}",
+                got="other members: a stage before it was made again, and the run has not come here since",
+                fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
+            )
     require_startable(source, generation)
     if config.store.url:
         if config.store.url == source.config.store.url:

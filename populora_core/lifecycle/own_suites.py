@@ -50,7 +50,9 @@ def own_suite(run: Run, name: str, problems: int | None = None) -> Suite:
     return Suite(
         suite=name,
         seed=run.config.run.seed,
-        sample=problems or PROBLEMS,
+        sample=problems
+        or getattr(run.config.evaluate, name)
+        or PROBLEMS,  # as the run itself asks, where it does
         benchmarks=own.entries(run.config),
     )
 

@@ -178,12 +178,14 @@ def require_time(config: Config, pace: Pace, hours: float) -> float:
     needed = pace.seconds(config)
     if needed <= 3600 * hours:
         return needed
+    enough = math.ceil(needed / 3600)
+    fitting = " ".join(f"--set {key}={value}" for key, value in _fitting(config, pace, 3600 * hours).items())
     raise ConfigError(
         "this machine cannot hold the run in the time that --hours gives it; nothing was started",
         expected=f"at most {seconds(3600 * hours)}",
         got=f"about {seconds(needed)} for {config.run.generations} generations, as measured here just now",
-        fix=" ".join(f"--set {key}={value}" for key, value in _fitting(config, pace, 3600 * hours).items())
-        or "more --hours, or a smaller base",
+        fix=(f"populora run ... {fitting}" if fitting else "a smaller base")
+        + f"; or more time, --hours {enough} (make real HOURS={enough})",
     )
 
 

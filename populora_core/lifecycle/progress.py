@@ -26,6 +26,7 @@ from populora_core.stages.table import folder_name, typed_name
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.trust import require_trusted
+from populora_core.support.typed import shown
 
 
 def score_progress(session: Session, generation: int, run_one: RunStage = run_stage) -> None:
@@ -74,7 +75,7 @@ def evaluation_again(session: Session, generation: int, name: str, seed: int | N
         raise RunDirectoryError(
             f"{name} of generation {generation} was never made",
             expected=" or ".join(there) or "a stage of the loop",
-            fix=f"populora evaluate {run.directory} --suite FILE makes such scores",
+            fix=f"populora evaluate {shown(run.directory)} --suite FILE makes such scores",
         )
     try:
         suite = Suite.model_validate(manifest.config["suite"])

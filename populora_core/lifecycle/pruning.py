@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from populora_core.lifecycle.standing import newest_generation
+from populora_core.lifecycle.standing import newest_following
 from populora_core.runs.lock import lock
 from populora_core.runs.run import Run
 from populora_core.store.adapters import MOMENTS, WEIGHTS
@@ -55,7 +55,7 @@ def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> PrunePl
     Raises:
         RunDirectoryError: the run has no complete generation yet.
     """
-    newest = newest_generation(run)
+    newest = newest_following(run)
     oldest, oldest_adapter = (max(0, newest - kept + 1) for kept in (keep, max(keep, keep_adapters)))
     with Catalogue(run.directory) as catalogue:
         last = {row["adapter_path"] for row in catalogue.rows("SELECT adapter_path FROM members")}
@@ -91,7 +91,7 @@ def prune(run: Run, keep: int, every: int = 0) -> PrunePlan:
 
 
 def prune_as_configured(run: Run) -> None:
-    """Remove what `store.keep_states` and `store.keep_adapters` do not keep, by who holds the run's lock.
+    """Remove what `store.keep_states` and `store.keep_adapters` do not keep, while this process holds the run's lock.
 
     Raises:
         ArtifactError: the disk refused.
@@ -103,7 +103,7 @@ def prune_as_configured(run: Run) -> None:
 
 
 def remove(run: Run, chosen: PrunePlan) -> None:
-    """Remove what was chosen, by who holds the run's lock.
+    """Remove what was chosen, while this process holds the run's lock.
 
     Raises:
         ArtifactError: the disk refused, or the run names a file outside it; nothing was removed then.

@@ -33,6 +33,7 @@ from populora_core.store.manifest import (
 )
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.typed import shown
 
 SOLVERS, TEACHERS = "solvers", "teachers"
 PLAYING = {SOLVERS: Role.STUDENT, TEACHERS: Role.TEACHER}
@@ -173,7 +174,7 @@ def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
             f"{run.directory} has no complete generation {generation}",
             expected=f"a generation up to {newest_generation(run)}",
             got="damaged files" if manifest else "nothing",
-            fix=f"populora resume {run.directory} makes what is missing",
+            fix=f"populora resume {shown(run.directory)} makes what is missing",
         )
     rows = living(run, generation)
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}

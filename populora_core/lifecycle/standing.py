@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from populora_core.population.fitness import rank
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
-from populora_core.stages.table import giver, stages_of
+from populora_core.stages.table import file_name, giver, stages_of
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
+from populora_core.support.typed import shown
 
 
 def population_folder(run: Run, generation: int) -> Path:
@@ -36,8 +38,28 @@ def newest_generation(run: Run) -> int:
         if read_manifest(population_folder(run, number)) is not None:
             return number
     raise RunDirectoryError(
-        f"{run.directory} has no complete generation yet", fix=f"populora resume {run.directory}"
+        f"{run.directory} has no complete generation yet", fix=f"populora resume {shown(run.directory)}"
     )
+
+
+def follows(run: Run, generation: int) -> bool:
+    """True if a generation was made of the members that stand at the end of the one before it now."""
+    before = read_manifest(population_folder(run, generation - 1))
+    first = read_manifest(stage_dir(run.directory, generation, "match"))
+    if before is None or first is None:
+        return False
+    members = before.contents[file_name("population")]
+    return first.inputs["population"] == hashlib.sha256(members.encode()).hexdigest()
+
+
+def newest_following(run: Run) -> int:
+    """The newest generation to which all before it lead: a stage made again may have left later ones behind.
+
+    Raises:
+        RunDirectoryError: no generation is complete yet.
+    """
+    newest = newest_generation(run)
+    return next((number - 1 for number in range(1, newest + 1) if not follows(run, number)), newest)
 
 
 def by_play(run: Run, generation: int) -> list[str]:

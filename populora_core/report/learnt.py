@@ -9,6 +9,8 @@ from pathlib import Path
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
 from populora_core.benchmarks.strata import level_of
+from populora_core.report.figures import read_figures
+from populora_core.report.metrics import LINES_OF_CODE
 from populora_core.report.scored import (
     Scored,
     Yardstick,
@@ -18,16 +20,10 @@ from populora_core.report.scored import (
     validities,
     yardsticks,
 )
+from populora_core.report.series import first_generations, last_generations
 from populora_core.report.text import listed, percent, signed
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.rows import EvaluationItemRow
-
-# Of the problems that became harder or easier: the mean over the first and the last three generations.
-PLAYED = """
-SELECT avg(lines_of_code) FILTER (generation <= 3) AS first, avg(lines_of_code) FILTER (generation > last - 3) AS last
-FROM (FROM problems WHERE teacher_id <> 'anchor'),
-     (SELECT max(generation) AS last FROM problems WHERE teacher_id <> 'anchor')
-"""
 
 TEXTS = """
 SELECT prompt, completion FROM evaluation_items
@@ -215,10 +211,15 @@ def _course(directory: Path) -> list[str]:
         told.append(
             f"The solvers' answers on held-out problems went from {first.tokens:.0f} to {last.tokens:.0f} tokens."
         )
-    with Catalogue(directory) as catalogue:
-        (played,) = catalogue.rows(PLAYED)
-    if played["first"] is not None:
-        told.append(f"The teachers' programs went from {played['first']:.1f} to {played['last']:.1f} lines.")
+    figures = read_figures(directory, samples=False)
+    eras = first_generations(figures), last_generations(figures)
+    lengths = [
+        LINES_OF_CODE.form(written.mean)
+        for era in eras
+        if (written := LINES_OF_CODE.mean(figures, None, era)) is not None
+    ]
+    if len(set(lengths)) > 1:
+        told.append(f"The teachers' programs went from {' to '.join(lengths)} {LINES_OF_CODE.unit}.")
     return told
 
 

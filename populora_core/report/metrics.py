@@ -61,7 +61,8 @@ class Metric:
 
     def errors(self, figures: Figures, part: str | None) -> Mapping[int, float]:
         """generation -> standard error, where it is known."""
-        return {generation: error for generation, (_, error) in self._counted(figures, part).items()}
+        counted = self._counted(figures, part)
+        return {generation: error for generation, (_, error) in counted.items() if error is not None}
 
     def mean(
         self, figures: Figures, part: str | None, generations: range, rates: bool = False
@@ -90,16 +91,16 @@ class Metric:
             for row, n in zip(rows, over, strict=True)
         ]
 
-    def _counted(self, figures: Figures, part: str | None) -> dict[int, tuple[float, float]]:
-        """generation -> how many it is a mean of, and its standard error, where that is known."""
-        found: dict[int, tuple[float, float]] = {}
+    def _counted(self, figures: Figures, part: str | None) -> dict[int, tuple[float, float | None]]:
+        """generation -> how many it is a mean of, and its standard error, None of one alone; where that is known."""
+        found: dict[int, tuple[float, float | None]] = {}
         if self.over is None:
             return found
         for row in self._rows(figures, part):
             count, share = row[self.over], row[self.key]
             if share is not None:
                 deviation = row[self.spread] if self.spread else math.sqrt(share * (1 - share))
-                found[row["generation"]] = count, deviation / math.sqrt(count)
+                found[row["generation"]] = count, deviation / math.sqrt(count) if count > 1 else None
         return found
 
     def _rows(self, figures: Figures, part: str | None) -> list[Row]:

@@ -244,7 +244,7 @@ def _ratings(catalogue: Catalogue, until: Sequence[Any]) -> str:
 
 def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
     rows = catalogue.rows(
-        "SELECT generation, suite, part, benchmark, metric, n, score, low, high FROM tables.evaluations "
+        "SELECT generation, suite, part, benchmark, metric, temperature, n, score, low, high FROM tables.evaluations "
         "WHERE member_id = ? AND generation <= ? ORDER BY ALL",
         until,
     )

@@ -135,7 +135,7 @@ def _fallen(figures: Figures) -> Iterable[Note]:
 
 
 def _types(figures: Figures) -> Iterable[Note]:
-    """Types that no one solves, or everybody, or whose solve rate moved."""
+    """Types that no one or everyone solves, and types whose solve rate changed."""
     solve = figures.run.config.solve
     pays_softly = set(figures.run.config.grade.teacher_rewards) != {"one_minus_p"}
     for problem_type in figures.types():
@@ -280,12 +280,13 @@ def _idle(figures: Figures) -> Iterable[Note]:
 
 def _children(figures: Figures) -> Iterable[Note]:
     """Notes on whether evolution's children stay."""
-    removed = {row["removed_id"] for row in figures["evolutions"]}
-    newest = max((row["generation"] for row in figures["evolutions"]), default=0)
+    removed = {row["removed_id"]: row["generation"] for row in figures["evolutions"]}
     for role in figures.roles():
         made = where(figures["evolutions"], role=role)
-        tested = [row["child_id"] for row in made if row["generation"] < newest]
-        gone = sum(child in removed for child in tested)
+        following = dict(pairwise(sorted({row["generation"] for row in made})))
+        tested = [row for row in made if row["generation"] in following]
+        gone = sum(row["child_id"] in removed for row in tested)
+        stayed = sum(removed.get(row["child_id"]) != following[row["generation"]] for row in tested)
         if len(tested) >= 2 and gone == len(tested):
             yield Note(
                 "watch",
@@ -297,7 +298,7 @@ def _children(figures: Figures) -> Iterable[Note]:
         elif tested:
             yield Note(
                 "note",
-                f"{len(tested) - gone} of {len(tested)} {role} children outlived the next evolution.",
+                f"{stayed} of {len(tested)} {role} children outlived the next evolution.",
                 "evolution",
             )
 

@@ -35,7 +35,7 @@ from populora_core.support.trust import is_trusted
 
 ITEMS, TEST, TEACHERS = "evaluation_items", "test", "teacher-"
 WHOLE = ("all", "solvers", "teachers")
-"""Selections of members that no one made by hand."""
+"""Selections that are whole groups, not members that a person chose."""
 HALF = 0.5  # what the base solves of a level that counts as hard
 # What is read of the answers behind a score.
 COLUMNS = (

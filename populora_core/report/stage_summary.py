@@ -13,7 +13,7 @@ from typing import Any
 
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import EVALUATION, Manifest, complete, read_manifest, stage_dir
-from populora_core.store.sql import text
+from populora_core.store.sql import STEPS_TAKEN, text
 from populora_core.support.errors import ArtifactError
 
 _LENGTHS = """
@@ -65,8 +65,9 @@ def _scores(of: str) -> _Query:
            ELSE count(DISTINCT member_id) FILTER (member_id <> 'base') || ' members are measured on '
            || string_agg(DISTINCT suite, ', ') END {rows}""",
         {
-            "scores": f"""SELECT member_id AS member, suite, benchmark, n, score, low, high, delta AS "over the base"
-                {rows} ORDER BY suite, benchmark = 'all' DESC, benchmark, score DESC, member"""
+            "scores": f"""SELECT member_id AS member, suite, benchmark, metric, temperature, n, score, low, high,
+                delta AS "over the base" {rows}
+                ORDER BY suite, benchmark = 'all' DESC, benchmark, metric, temperature, score DESC, member"""
         },
     )
 
@@ -130,8 +131,9 @@ _QUERIES = {
         },
     ),
     "update": _Query(
-        """SELECT count(DISTINCT member_id) || ' members learned from ' || sum(tokens) || ' tokens' || (
-            SELECT CASE WHEN count(*) > 0 THEN ', ' || count(*) || ' of them were averaged' ELSE '' END
+        f"""SELECT count(DISTINCT member_id) FILTER ({STEPS_TAKEN} > 0) || ' members learned from '
+        || sum(tokens) || ' tokens' || (
+            SELECT CASE WHEN count(*) > 0 THEN ', ' || count(*) || ' were averaged' ELSE '' END
             FROM averages WHERE generation = $generation
         ) FROM updates WHERE generation = $generation""",
         {

@@ -13,13 +13,16 @@ from populora_core.report.learnt import score_lines
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 
-# Tokens that each member read, wrote and trained on in each role, and all of them together at the end.
+# Tokens that each member read, wrote and trained on in each role, and all of them together at the end. A past member
+# that plays shares its slot with the one that holds it now, so it has no sum of its own.
 MEMBER_TOKENS = """
 SELECT coalesce(member_id, 'all') AS member, coalesce(role, '') AS "role played",
        sum(prompt_tokens)::BIGINT AS read, sum(generated_tokens)::BIGINT AS written,
        sum(trained_tokens)::BIGINT AS trained, sum(updates)::BIGINT AS updates,
-       sum(cumulative_trained_tokens)::BIGINT AS "trained so far"
-FROM tokens WHERE generation = ?
+       CASE WHEN grouping(member_id) = 0 THEN sum(cumulative_trained_tokens) FILTER (learns)
+            ELSE (SELECT sum(trained_tokens) FROM tokens WHERE generation <= $1) END::BIGINT AS "trained so far"
+FROM tokens LEFT JOIN (SELECT generation, member_id, role, true AS learns FROM tables.updates)
+    USING (generation, member_id, role) WHERE generation = $1
 GROUP BY GROUPING SETS ((member_id, role), ()) HAVING count(*) > 0
 ORDER BY grouping(member_id), member_id, role DESC
 """
@@ -34,7 +37,7 @@ ORDER BY p.role, r.eligible IS false, p.mu - 3 * p.sigma DESC, p.member_id
 """
 # The newest row of each problem type.
 COVERAGE = """
-SELECT problem_type AS type, cumulative_cells AS "cells so far", new_cells AS "new cells",
+SELECT problem_type AS type, generation, cumulative_cells AS "cells so far", new_cells AS "new cells",
        cumulative_construct_sets AS "sets of constructs so far", printf('%.2f', mean_novelty) AS "mean novelty",
        printf('%.1f', mean_lines_of_code) AS "mean lines"
 FROM coverage QUALIFY generation = max(generation) OVER (PARTITION BY problem_type) ORDER BY problem_type

@@ -28,6 +28,7 @@ from populora_core.support.plain import read_plain
 from populora_core.support.received import below, read_json, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
 from populora_core.support.trust import remember
+from populora_core.support.typed import shown
 from populora_core.support.user_cache import GGUF
 
 REDRAWS = "redraws.json"
@@ -304,7 +305,7 @@ def refuse_occupied(directory: Path) -> None:
         raise RunDirectoryError(
             f"{directory} already holds a run",
             got=f"a run at work: {beat}" if beat is not None and beat.life is Life.ALIVE else "",
-            fix=f"populora resume {directory} goes on with it; choose another --run-dir for a new one",
+            fix=f"populora resume {shown(directory)} goes on with it; choose another --run-dir for a new one",
         )
     outer = next((parent for parent in directory.parents if (parent / RECORD).is_file()), None)
     if outer is not None:

@@ -10,6 +10,7 @@ from populora_core.config.load import Config
 from populora_core.planning.memory import GB, MASTER, read_shape
 from populora_core.runs.run import Run
 from populora_core.support.errors import ArtifactError, BaseModelError
+from populora_core.support.typed import shown
 
 MOMENTS = 2  # vectors of Adam beside the weights
 TOKEN = 16  # bytes of a sampled token in its table at most: id, log-probability, text
@@ -88,6 +89,6 @@ def require_space(run: Run) -> None:
             f"the disk of {run.directory} has no room for another generation; nothing was changed",
             expected=f"{needed / GB:.2f} GB free: members, their optimiser states, and completions",
             got=f"{free / GB:.2f} GB",
-            fix=f"free space, for instance by `populora prune {run.directory} --keep 1`, then resume; "
+            fix=f"free space, for instance by `populora prune {shown(run.directory)} --keep 1`, then resume; "
             "with store.keep_states and store.keep_adapters a run prunes itself",
         )

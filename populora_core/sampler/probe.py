@@ -154,7 +154,8 @@ def not_served(
         f"the {engine} sampler does not serve {who} as the learner made it: {why}",
         expected=f"the learner's log-probabilities, on average within {limits.refuse:g}, and nearer than any other's",
         got=f"a mean difference of {finding.mean:.3g} over {finding.tokens} tokens, {finding.largest:.3g} at most",
-        fix=f'{again}. If it comes back, use sampler.engine = "torch" and report it',
+        fix=f"{again}. If it comes back, report it, and go on without it: populora fork RUN --generation LAST --to NEW "
+        "--set sampler.engine=torch, then resume NEW",
     )
 
 

@@ -276,7 +276,9 @@ class TorchSampler:
                 "a prompt and its completion may outgrow the base model's context",
                 expected=f"at most {limit} tokens together",
                 got=str(longest),
-                fix="lower max_tokens of the stage, or show fewer reference problems",
+                fix="lower max_tokens of the stage, or show fewer reference problems: populora fork RUN --generation "
+                "LAST --to NEW --set propose.max_tokens=N (or solve.max_tokens, propose.references), then resume NEW; "
+                "a suite has its max_tokens in its file",
             )
 
 

@@ -10,6 +10,7 @@ from populora_core.stages.context import StageContext
 from populora_core.store.adapters import MOMENTS, PROBE, STATE_FILES, WEIGHTS, state_intact
 from populora_core.store.rows import AdapterRow, RetiredRow
 from populora_core.support.errors import ArtifactError
+from populora_core.support.typed import shown
 
 
 def member_folders(ctx: StageContext) -> dict[str, Path]:
@@ -99,6 +100,6 @@ def _whole(ctx: StageContext, member: str, generation: int, adapter_sha256: str,
             f"{folder} does not hold {member} as generation {generation} left it",
             expected=" and ".join(STATE_FILES) + " with the recorded sha256",
             got="missing or other files",
-            fix=f"populora resume {ctx.session.run.directory} makes a damaged member again",
+            fix=f"populora resume {shown(ctx.session.run.directory)} makes a damaged member again",
         )
     return folder

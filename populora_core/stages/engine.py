@@ -64,6 +64,8 @@ def run_stage(
     manifest = None if force else _committed(session.run, plan) or _bring(session, plan)
     reused = manifest is not None
     if manifest is None:
+        if not force:
+            _refuse_damaged_past(session.run, plan)
         moved = drift(session.run, plan)
         if moved is not None:
             session.observer.stage_again(generation, stage.name, moved)
@@ -118,19 +120,35 @@ def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     found = read_manifest(folder)
     if found is None or not is_whole(run, folder, found):
         return None
-    if plan.stage.own:
-        taken = recorded_alike(plan, found, folder)
-    else:
-        taken = (
-            plan.generation <= run.settled
-            and (found.seed == plan.seed or run.redrawn(plan.generation, plan.stage.name) is None)
-            and all(found.inputs.get(name, content) == content for name, content in plan.inputs.items())
-        )
+    taken = recorded_alike(plan, found, folder) if plan.stage.own else _inherited(run, plan, found)
     return found if found.key == plan.key or taken else None
 
 
+def _inherited(run: Run, plan: StagePlan, found: Manifest) -> bool:
+    """True for what a fork took over, and follows from what lies there now."""
+    return (
+        plan.generation <= run.settled
+        and (found.seed == plan.seed or run.redrawn(plan.generation, plan.stage.name) is None)
+        and all(found.inputs.get(name, content) == content for name, content in plan.inputs.items())
+    )
+
+
+def _refuse_damaged_past(run: Run, plan: StagePlan) -> None:
+    """Raise ArtifactError where what a fork took over is damaged: its own settings would make another past."""
+    folder = stage_dir(run.directory, plan.generation, plan.stage.name)
+    found = None if plan.stage.own else read_manifest(folder)
+    if found is not None and found.key != plan.key and _inherited(run, plan, found):
+        raise ArtifactError(
+            f"{plan.stage.name} of generation {plan.generation} is damaged, and this run took it over from another",
+            expected="the files that its manifest names: this run's settings would make others",
+            got=", ".join(drift(run, plan) or ()),
+            fix=f"copy {folder} and the members' folders g{plan.generation:04d} from the run "
+            f"{run.record['forked_from']['run']} or from a copy; with a store, populora pull fetches them",
+        )
+
+
 def _shared(session: Session, plan: StagePlan) -> SharedStore | None:
-    """The store that the loop's stages are shared in: no other machine's work depends on what stands beside it."""
+    """The store that the loop's stages are shared in: no other machine depends on evaluations beside it."""
     return None if plan.stage.own else session.shared
 
 
@@ -152,10 +170,10 @@ def _make(
     """Run the stage's code and commit what it wrote; the second is whether just that was committed already."""
     run, generation, stage = session.run, plan.generation, plan.stage
     if not stage.own:  # what stands beside the loop reads its own generation's weights alone
-        require_redoable(run, generation)
+        require_redoable(run, generation, moved)
     from populora_core.stages.context import StageContext
 
-    started = time.time()
+    started, began = time.time(), time.perf_counter()  # the first may be set back meanwhile
     with StageWriter(run.directory, generation, stage.name) as writer:
         kept = shards_dir(run.directory, generation, stage.name)
         shards = session.shards(plan.key, kept, staged_adapters(writer))
@@ -175,7 +193,7 @@ def _make(
             config=plan.settings,
             inputs=plan.inputs,
             started=started,
-            seconds=time.time() - started,
+            seconds=time.perf_counter() - began,
             code_revision=code_revision(),
             extra=context.extra | {"made_with": plan.made_with} | session.since_stage(started),
         )

@@ -17,6 +17,7 @@ from populora_core.stages.table import FOUND, Stage, When, as_configured, file_n
 from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.errors import ArtifactError
+from populora_core.support.typed import shown
 
 if TYPE_CHECKING:
     from populora_core.runs.session import Session
@@ -167,7 +168,7 @@ def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:
             f"{artifact} of generation {generation} is needed and not there whole",
             expected=f"a committed {stage.name} of generation {generation}",
             got="damaged files" if manifest else "nothing",
-            fix=f"populora resume {run.directory} makes what is missing",
+            fix=f"populora resume {shown(run.directory)} makes what is missing",
         )
     return Source(folder, manifest.contents.get(file_name(artifact), ""))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from populora_core.runs.run import Run
 from populora_core.store.adapters import STATE_FILES
 from populora_core.store.manifest import pruned
 from populora_core.support.errors import ArtifactError
+from populora_core.support.typed import shown
 
 
 def startable(run: Run, generation: int) -> bool:
@@ -19,14 +22,19 @@ def redoable(run: Run, generation: int) -> bool:
     return startable(run, generation) and (generation == 0 or startable(run, generation - 1))
 
 
-def require_redoable(run: Run, generation: int) -> None:
-    """Raise ArtifactError where a stage of the generation could not be made again."""
+def require_redoable(run: Run, generation: int, moved: Sequence[str] | None = None) -> None:
+    """Raise ArtifactError where a stage of the generation could not be made again.
+
+    Args:
+        moved: since the stage was committed, where a run that goes on has to make it again.
+    """
     if not redoable(run, generation):
+        as_it_is = f"populora fork {shown(run.directory)} --generation LAST --to NEW"
         raise ArtifactError(
             f"generation {generation} cannot be redone: populora prune removed what it starts from",
             expected="a generation that `populora inspect` names as one that can be redone",
-            got=f"generation {generation}",
-            fix="choose a later generation; nothing was changed",
+            got=f"generation {generation}" + (f", since {', '.join(moved)}" if moved else ""),
+            fix=f"choose a later generation, or go on with the past as it is: {as_it_is}; nothing was changed",
         )
 
 

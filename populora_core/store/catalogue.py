@@ -87,7 +87,7 @@ def stale(run_dir: Path) -> bool:
 def _attached(connection: duckdb.DuckDBPyConnection, run_dir: Path, attached: str) -> CatalogueSource | None:
     """Attach the catalogue of a run, and what it says that it was made from.
 
-    None where it is no one to trust, or cannot be read.
+    None if it is not ours or cannot be read.
     """
     if not has_database(run_dir) or not _ours(run_dir):
         return None

@@ -1,4 +1,4 @@
-"""The figures of a run, each defined once: of a generation, of its problem types, and of its members.
+"""The figures of a run, each defined once: of a generation, of its problem types, of its members, and of the whole.
 
 Whoever shows a figure reads it here. A row whose verdict is `infrastructure` says nothing about anyone: counts of rows
 and of tokens hold it, means and shares leave it out, and so does the number of judged rows that they are taken over.
@@ -12,7 +12,9 @@ from itertools import chain
 
 import pyarrow as pa
 
-from populora_core.store.columns import FLOAT, INT, LONG, Column, View, ViewColumn
+from populora_core.store.columns import FLOAT, INT, LONG, TEXT, Column, View, ViewColumn
+from populora_core.store.manifest import EVALUATION
+from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.shared_columns import GENERATION, MEMBER_ID, PLAYED, PROBLEM_TYPE
 from populora_core.store.sql import STEPS_TAKEN
 from populora_core.store.tables import TABLES
@@ -155,7 +157,12 @@ _REACHED = _part(
 _TRAINED = _part(
     "trained",
     "tables.updates",
-    ("members", INT, "Members that learnt.", "count(DISTINCT member_id)"),
+    (
+        "members",
+        INT,
+        "Members that learnt: those that made a step.",
+        f"count(DISTINCT member_id) FILTER ({STEPS_TAKEN} > 0)",
+    ),
     ("updates", INT, "Policy-gradient steps, of all members and roles.", f"sum({STEPS_TAKEN})"),
     ("trained_tokens", LONG, "Tokens trained on, of all members and roles.", "sum(tokens)"),
 )
@@ -206,6 +213,14 @@ def _of(table: str, names: str) -> tuple[ViewColumn, ...]:
     )
 
 
+def _of_steps(item: ViewColumn) -> ViewColumn:
+    """The column of `updates` without the zeros of members that made no step."""
+    meaning = f"{item.column.meaning} Null for a member that made no step."
+    return ViewColumn(
+        replace(item.column, meaning=meaning), f"CASE WHEN {STEPS_TAKEN} > 0 THEN {item.expression} END"
+    )
+
+
 FIGURES = (
     View(
         "figures_generation",
@@ -232,7 +247,7 @@ FIGURES = (
     ),
     View(
         "figures_member",
-        "How each member that met another in a generation did there, in each role that it played.",
+        "How each member that played a match in a generation did, in each of its roles.",
         f"{_PLAYING} LEFT JOIN {_WROTE.by('generation, member_id, role')} USING (generation, member_id, role) "
         "LEFT JOIN tables.updates AS updates USING (generation, member_id, role) "
         "LEFT JOIN (SELECT * EXCLUDE (role) FROM tables.ratings) AS ratings USING (generation, member_id)",
@@ -241,9 +256,68 @@ FIGURES = (
             ViewColumn(MEMBER_ID, "playing.member_id"),
             ViewColumn(PLAYED, "playing.role"),
             *_WROTE,
-            *_of("updates", "loss grad_norm entropy"),
+            *map(_of_steps, _of("updates", "loss grad_norm")),
+            *_of("updates", "entropy"),
             *_of("ratings", "mu sigma fitness eligible"),
         ),
     ),
 )
 """Views over the views of proposals, problems and attempts, so they are declared after these."""
+
+# Scores are of the base and of every living member that solves, else of neither.
+_RUNS = f"""tables.runs AS runs CROSS JOIN (
+    SELECT coalesce(max(generation), 0) AS played FROM tables.updates
+) AS playing CROSS JOIN (
+    SELECT coalesce(sum(seconds), 0) AS seconds FROM tables.stages
+) AS took LEFT JOIN (
+    SELECT generation, suite, avg(score) FILTER (member_id = 'base') AS base_score,
+           avg(score) FILTER (solvers IS NOT NULL) AS solvers_score
+    FROM evaluations LEFT JOIN (
+        SELECT generation, member_id, count(*) OVER (PARTITION BY generation) AS solvers
+        FROM tables.population WHERE role <> 'teacher'
+    ) USING (generation, member_id) LEFT JOIN (
+        SELECT generation, substr(stage, {len(EVALUATION) + 1}) AS suite, started_at
+        FROM tables.stages WHERE starts_with(stage, '{EVALUATION}')
+    ) USING (generation, suite)
+    WHERE part = 'test' AND benchmark = 'all' AND suite NOT IN ('yardstick', 'validity')
+    GROUP BY generation, suite, metric, temperature
+    HAVING bool_or(member_id = 'base') AND count(solvers) = any_value(solvers)
+    ORDER BY generation DESC, max(started_at) DESC, suite,
+             metric NOT LIKE 'pass@%', length(metric), metric, temperature LIMIT 1
+) AS scored ON true"""
+
+
+def _of_run(name: str, kind: pa.DataType, meaning: str, expression: str, nullable: bool = True) -> ViewColumn:
+    return ViewColumn(Column(name, kind, meaning, nullable), expression)
+
+
+RUNS = View(
+    "runs",
+    "What the run is, and what it came to.",
+    _RUNS,
+    (
+        *(ViewColumn(column, f"runs.{column.name}") for column in RECORD_TABLES["runs"]),
+        _of_run("played", INT, "The last generation whose members have learnt.", "playing.played", False),
+        _of_run("seconds", FLOAT, "Wall-clock seconds in all its stages.", "took.seconds", False),
+        _of_run(
+            "suite",
+            TEXT,
+            "The held-out suite on which the base and every living member that solves were scored after the newest "
+            "generation; of several the one begun last; null for none.",
+            "scored.suite",
+        ),
+        _of_run("scored_generation", INT, "After which generation.", "scored.generation"),
+        _of_run(
+            "base_score",
+            FLOAT,
+            "Score of the base there: `pass@k` with the smallest k, at the lowest temperature.",
+            "scored.base_score",
+        ),
+        _of_run(
+            "solvers_score",
+            FLOAT,
+            "Mean score of those members, by the same metric.",
+            "scored.solvers_score",
+        ),
+    ),
+)

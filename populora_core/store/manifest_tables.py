@@ -47,7 +47,7 @@ _DECLARED = (
                 "mfu",
                 FLOAT,
                 "Model FLOPs utilisation of an update on GPUs: what its tokens need, without what is computed again or "
-                "padded, over what one large product reaches there in the same time; null elsewhere.",
+                "padded, divided by what one large matrix product reaches there in the same time; null elsewhere.",
                 nullable=True,
             ),
             Column(

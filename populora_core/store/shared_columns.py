@@ -50,7 +50,11 @@ SAMPLED: tuple[Column, ...] = (
 )
 REWARD = Column("reward", FLOAT, "Reward; null where infrastructure failed.", nullable=True)
 ADVANTAGE = Column(
-    "advantage", FLOAT, "Advantage that weighs the policy gradient; null without a reward.", nullable=True
+    "advantage",
+    FLOAT,
+    "Advantage that weighs the policy gradient; null without a reward, and of a cut completion where "
+    '`update.cut_completions` is "mask".',
+    nullable=True,
 )
 EVALUATED = Column("member_id", TEXT, "The member; `base` for the base model without an adapter.")
 SUITE = Column(
@@ -60,10 +64,16 @@ SUITE = Column(
 )
 PART = Column("part", TEXT, "Half of the suite: `test` is reported, `validation` is for selection.")
 TEMPERATURE = Column(
-    "temperature", FLOAT, "Sampling temperature; 0 is greedy; null for `all`.", nullable=True
+    "temperature",
+    FLOAT,
+    "Sampling temperature; 0 is greedy; null for `all` of several benchmarks.",
+    nullable=True,
 )
 TEMPLATE = Column(
-    "template", TEXT, "Prompt template of the model family, with its digest; null for `all`.", True
+    "template",
+    TEXT,
+    "Prompt template of the model family, with its digest; null for `all` of several benchmarks.",
+    nullable=True,
 )
 SHA256 = Column("sha256", TEXT, "sha256 of the adapter's weights file.")
 MOMENTS_SHA256 = Column("moments_sha256", TEXT, "sha256 of the file of the optimiser's moments, beside it.")

@@ -54,7 +54,8 @@ _DECLARED = (
             Column(
                 "weight",
                 FLOAT,
-                "Probability with which the student was drawn for the teacher; of a past member, for its opponent.",
+                "Probability with which the student was drawn for the teacher. Where a past member plays: "
+                "probability with which it was drawn for its opponent.",
             ),
         ),
     ),
@@ -316,7 +317,12 @@ _DECLARED = (
             Column("high", FLOAT, "Upper end of the score's 95 % interval."),
             shared.PART,
             Column("metric", TEXT, "What the score is: `pass@k`, or `maj@k` for the most frequent answer."),
-            Column("attempts", INT, "Completions of each problem; null for `all`.", nullable=True),
+            Column(
+                "attempts",
+                INT,
+                "Completions of each problem; null for `all` of several benchmarks.",
+                nullable=True,
+            ),
             shared.TEMPERATURE,
             shared.TEMPLATE,
             Column("n_infrastructure", INT, "Problems that count for nothing, because the sandbox failed."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from populora_core.store.columns import FLOAT, INT, LOGPROBS, LONG, TEXT, TOKENS, Column, View, ViewColumn
-from populora_core.store.figure_views import FIGURES, OWN_PROBLEMS, SPENT
+from populora_core.store.figure_views import FIGURES, OWN_PROBLEMS, RUNS, SPENT
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.sql import STEPS_TAKEN
@@ -122,20 +122,6 @@ _LEVEL_OF = ViewColumn(
     Column("level", INT, "Number of a stratum that is a level; null of any other.", nullable=True),
     _LEVEL.format("evaluation_items.stratum"),
 )
-
-_RUNS = """tables.runs AS runs CROSS JOIN (
-    SELECT coalesce(max(generation), 0) AS played FROM tables.updates
-) AS playing CROSS JOIN (
-    SELECT coalesce(sum(seconds), 0) AS seconds FROM tables.stages
-) AS took LEFT JOIN (
-    SELECT generation, suite, avg(score) FILTER (member_id = 'base') AS base_score,
-           avg(score) FILTER (member_id IN (SELECT member_id FROM tables.population WHERE role <> 'teacher'))
-               AS solvers_score
-    FROM evaluations
-    WHERE part = 'test' AND benchmark = 'all' AND suite NOT IN ('yardstick', 'validity')
-    GROUP BY generation, suite, metric, temperature
-    ORDER BY generation DESC, suite, metric NOT LIKE 'pass@%', length(metric), metric, temperature LIMIT 1
-) AS scored ON true"""
 
 _EVALUATION_STRATA = f"""(
     SELECT *, greatest(centre - 1.96 * sqrt(centre * (1 - centre) / (n + 4)), 0) AS low,
@@ -371,27 +357,7 @@ _DECLARED = (
     ),
     _whole("stages"),
     *FIGURES,
-    View(
-        "runs",
-        "What the run is, and what it came to.",
-        _RUNS,
-        (
-            *_of("runs", " ".join(column.name for column in RECORD_TABLES["runs"])),
-            ViewColumn(
-                Column("played", INT, "The last generation whose members have learnt."), "playing.played"
-            ),
-            ViewColumn(Column("seconds", FLOAT, "Wall-clock seconds in all its stages."), "took.seconds"),
-            *(
-                ViewColumn(Column(name, kind, meaning, nullable=True), expression)
-                for name, kind, meaning, expression in (
-                    ("suite", TEXT, "The held-out suite that was asked last; null for none.", "scored.suite"),
-                    ("scored_generation", INT, "After which generation.", "scored.generation"),
-                    ("base_score", FLOAT, "Mean score of the base there.", "scored.base_score"),
-                    ("solvers_score", FLOAT, "Mean score of the members that solve.", "scored.solvers_score"),
-                )
-            ),
-        ),
-    ),
+    RUNS,
     _whole("settings"),
 )
 

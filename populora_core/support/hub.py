@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from populora_core.support.errors import BaseModelError, HubError, first_line
+from populora_core.support.typed import shown
 
 HUB = "hub:"
 """Prefix of a base model's path `hub:NAME@REVISION`, the revision a commit."""
@@ -78,10 +79,12 @@ def push(folder: Path, repository: str, kind: Kind, private: bool = True) -> str
             folder_path=folder, repo_id=made.repo_id, repo_type=kind, commit_message="Upload from PopuLoRA"
         )
     except Exception as error:  # of the network, the hub, or the library: it has dozens
+        of_kind = "" if kind == "model" else f" --repo-type {kind}"
         raise HubError(
             f"{folder} could not be pushed to {repository}",
             expected="an account that may write there: `hf auth login`, or HF_TOKEN",
             got=f"{type(error).__name__}: {first_line(error)}",
-            fix=f"log in and push again; {folder} is whole and stays",
+            fix=f"log in, then hf upload {repository} {shown(folder)}{of_kind}{' --private' * private}; the folder is "
+            "whole and stays",
         ) from error
     return str(done.commit_url)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from populora_core.support.shipped import REPOSITORY
+from populora_core.support.shipped import IN_CLONE, REPOSITORY
 
 NAME = "populora"
 _COMMAND = re.compile(rf"(?<![\w/.-]){NAME} (?=[a-z])")
@@ -17,9 +17,11 @@ _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
 def typed(text: str) -> str:
     """The text with each `populora COMMAND`, and each extra to install, as it can be typed from here."""
-    checkout = "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
+    how, what = "-e ", "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
+    if not IN_CLONE:  # the index has no such package, but whoever installed it has its file
+        how, what = "", "WHEEL"
     text = _COMMAND.sub(lambda found: f"{_program(NAME, 'populora_core.commands')} ", text)
-    return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install -e {found[1]}{checkout}[", text)
+    return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install {how}{found[1]}{what}[", text)
 
 
 def shown(path: Path) -> str:

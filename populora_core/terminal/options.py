@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from glob import escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,11 @@ def run_folder_named(given: str) -> Path:
             if len(found) == 1:
                 return found[0]
     return path
+
+
+def expanded(given: Path | None) -> Path | None:
+    """A path as an option has it: bash leaves the `~` of --option=~/x to us."""
+    return None if given is None else Path(os.path.expanduser(given))
 
 
 RUNS, LOOK, MACHINES, SCIENCE = "Run a population", "Look into runs", "Machines", "Science"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from populora_core.support.typed import shown, typed
-from populora_core.terminal.options import MACHINES
+from populora_core.terminal.options import MACHINES, expanded
 
 app = typer.Typer()
 store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
@@ -22,7 +22,9 @@ Url = Annotated[
 @app.command(rich_help_panel=MACHINES)
 def pull(
     url: Url,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run", callback=expanded)
+    ],
 ) -> None:
     """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
     from populora_core.terminal.screen import narrated, say

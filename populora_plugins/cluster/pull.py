@@ -133,6 +133,7 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
     """
     past = Past(run)
     for generation in count():
+        inherited = generation <= run.settled
         for declared in stages_of(generation):
             stage = as_configured(declared, run.config)
             inputs = stage_inputs(run, stage, stage_sources(run, generation, stage, past))
@@ -141,7 +142,9 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
                 entry
                 for entry in shared.found(generation, stage.name)
                 if entry.manifest.inputs == inputs
-                and (entry.manifest.seed == seed or generation <= run.settled)
+                and (
+                    entry.manifest.seed == seed or (inherited and run.redrawn(generation, stage.name) is None)
+                )
             ]
             if not follows:
                 return

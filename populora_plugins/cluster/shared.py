@@ -36,6 +36,7 @@ from populora_core.support.errors import (
     StoreUnavailable,
 )
 from populora_core.support.received import below, validated
+from populora_core.support.typed import shown
 from populora_plugins.cluster.trials import require_conditional
 
 STAGES = "stages"
@@ -219,7 +220,7 @@ class SharedRun:
             f"{self._run_dir} and {self._objects.url} tell different histories of the run",
             expected="the same redraws of stages in both",
             got="a `populora rerun --seed` that only one of them knows",
-            fix=f"populora pull {self._objects.url} {self._run_dir} takes the store's over; "
+            fix=f"populora pull {self._objects.url} {shown(self._run_dir)} takes the store's over; "
             "what no longer follows goes to superseded/",
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,7 +47,6 @@ def write_assembly(
         ConfigError: what is to be merged cannot be.
         AdapterError: a member's adapter is damaged.
     """
-    to = Path(os.path.expanduser(to))
     require_free(to)
     run, base = found.run, base_name or known_as(found.run)
     if merge and how not in (BEST, SOUP):

@@ -29,7 +29,7 @@ def suite_of_runs(runs: Sequence[Run]) -> Path:
             "these runs name different suites",
             expected="one suite for all",
             got=", ".join(sorted(named)),
-            fix="choose with --suite FILE, such as configs/suites/frontier.toml",
+            fix="choose with --suite, such as --suite bundled:frontier",
         )
     (file,) = named.values()
     return file

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.terminal.options import LOOK, Push, RunDir, RunDirs, Trust
+from populora_core.support.typed import shown
+from populora_core.terminal.options import LOOK, Push, RunDir, RunDirs, Trust, expanded
 
 app = typer.Typer()
 
@@ -36,18 +37,22 @@ def assemble(
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="a new folder (default: only the table)")
+        Path | None,
+        typer.Option(metavar="OUT", help="a new folder (default: only the table)", callback=expanded),
     ] = None,
     how: Annotated[
         Literal["best", "soup", "vote", "route"] | None,
         typer.Option(help="what to write (default: what wins on validation)"),
     ] = None,
-    generation: Annotated[int | None, typer.Option(min=0, help="after which (default: the newest)")] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option(min=0, help="the members as they were after this generation (default: the newest)"),
+    ] = None,
     sample: Annotated[
         int | None, typer.Option(min=1, help="problems of each benchmark's half (default: all)")
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="of best or soup a checkpoint of base and adapter")
+        bool, typer.Option("--merge", help="write best or soup as a whole checkpoint, not as an adapter")
     ] = False,
     base_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="how others find the base model")
@@ -88,7 +93,7 @@ def assemble(
 @app.command(rich_help_panel=LOOK)
 def problems(
     directories: RunDirs,
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder", callback=expanded)],
     solve_rate: SolveRates = (0.0, 1.0),
     level: Levels = (0.0, 1_000_000.0),
     statements: StatementCounts = (0, 1_000_000),
@@ -122,14 +127,14 @@ def problems(
 @app.command(rich_help_panel=LOOK)
 def environment(
     directories: RunDirs,
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder")],
+    to: Annotated[Path, typer.Option(metavar="OUT", help="a new folder", callback=expanded)],
     live: Annotated[
         bool, typer.Option("--live", help="an endless source: the run's teachers write as they are asked")
     ] = False,
     teacher: Annotated[
         str | None, typer.Option(help="who writes, with --live (default: another each time)")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of what is drawn, with --live")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the draws, with --live")] = 0,
     solve_rate: SolveRates = (0.0, 1.0),
     level: Levels = (0.0, 1_000_000.0),
     statements: StatementCounts = (0, 1_000_000),
@@ -149,7 +154,7 @@ def environment(
         done = write_environment(open_runs(directories), to, filters, live=live, teacher=teacher, seed=seed)
     count = "problems without end" if done.problems is None else f"{done.problems} problems"
     say(f"{done.folder} holds the package {done.package}: {count}")
-    say(f"pip install -e {done.folder}, then see {done.folder / 'README.md'}")
+    say(f"pip install -e {shown(done.folder)}, then see {done.folder / 'README.md'}")
 
 
 @app.command(rich_help_panel=LOOK)
@@ -162,7 +167,7 @@ def play(
         str | None, typer.Option(help="who answers for you, or best (default: another each time)")
     ] = None,
     type: Annotated[str | None, typer.Option(help="a problem type (default: any of the run's)")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
     trust: Trust = None,
 ) -> None:
     """Play with a run's members: a teacher asks, you or a student answers, the verifier decides.

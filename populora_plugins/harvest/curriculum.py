@@ -13,7 +13,6 @@ Parquet. Which split a program is in follows from the program alone: two data se
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +47,16 @@ TRAIN, TEST = SPLITS = ("train", "test")
 TESTED = 0.1
 """Share of the programs that are kept for the split `test`."""
 
-# Of problems with one type, program and inputs, in one run or in several, the first stands for all.
+# Of problems with one type, program and inputs, in one run or in several, the first stands for all. What a fork took
+# over counts where it was made, or if that run is not among these, in one of its forks.
 COPIES = """
+WITH elsewhere AS (
+    SELECT run, generation, coalesce(generation <= forked_generation, false) AS taken_over
+    FROM stages JOIN runs USING (run) WHERE stage = 'solve'
+    QUALIFY taken_over AND row_number() OVER (PARTITION BY generation, key, started_at ORDER BY taken_over, run) > 1
+)
 SELECT run, problem_id, first_value(run) OVER same AS first_run, first_value(problem_id) OVER same AS first_id
-FROM problems WHERE n_attempts > 0
+FROM problems ANTI JOIN elsewhere USING (run, generation) WHERE n_attempts > 0
 WINDOW same AS (PARTITION BY problem_type, program_key, inputs ORDER BY run, generation, problem_id)
 """
 # Problems that pass the filters; a rate counts the attempts at every copy.
@@ -118,7 +123,7 @@ ANCESTOR = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of the problems to take.
+    """Bounds that a problem must meet to be taken.
 
     Attributes:
         least, most: solve rates, over all attempts at the problem.
@@ -160,7 +165,6 @@ def write_curriculum(
         RunDirectoryError: no problem passes the filters.
         ArtifactError: `to` is not free, or could not be written.
     """
-    to = Path(os.path.expanduser(to))
     require_free(to)
     tables, left_out = curriculum_tables(runs, filters, tested)
     rows = {name: table.num_rows for name, table in tables.items()}
@@ -227,7 +231,7 @@ def limits_of(runs: Iterable[Path]) -> Limits:
 
 
 class NotRead(UserWarning):
-    """A part of a data set that only code or a file could tell which is not here, or which the user has not named."""
+    """A part of a data set is left empty: it needs code or a file that is not here, or that the user has not named."""
 
 
 def _asked(label: str, config: Config) -> HeldOut:
@@ -304,7 +308,7 @@ def _line(members: Mapping[tuple[str, str], Row], run: str, member_id: str) -> I
     waiting, seen = [member_id], {member_id}
     while waiting:
         member = members.get((run, waiting.pop(0)))
-        if member is not None:  # a fork's earlier members may stand in another run
+        if member is not None:
             yield member
             waiting += [parent for parent in member["parent_ids"] if parent not in seen]
             seen |= {*member["parent_ids"]}

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from populora_plugins.harvest.curriculum_card import judged_by
 
 PROBLEMS, SETTINGS = "problems.parquet", "settings.json"
 OURS = ("populora-core", "populora-plugins")
-"""Names that no run's package may take: it would hide the code that grades it."""
+"""Names that no package may take: it would hide the code that grades it."""
 PROJECT = Template("""\
 [build-system]
 requires = ["hatchling"]
@@ -164,12 +163,9 @@ def write_environment(
         ConfigError: a live one of several runs, or runs of several dialects or Pythons.
         ArtifactError: `to` is not free, or could not be written.
     """
-    to = Path(os.path.expanduser(to))
     require_free(to)
     speech = _one_dialect(runs, live)
-    distribution = "populora-" + re.sub(r"[^a-z0-9]+", "-", runs[0].name.lower()).strip("-")
-    if distribution in OURS:
-        distribution += "-run"
+    distribution = _distribution(to)
     package = distribution.replace("-", "_")
     origin = ", ".join(markdown_text(run.name) for run in runs)
     words = {
@@ -213,6 +209,12 @@ def write_environment(
 def read_settings(folder: Path) -> EnvironmentSettings:
     """The settings of a package; DamagedText where they are not ours."""
     return validated(SETTLED, read_plain(folder / SETTINGS), folder / SETTINGS)
+
+
+def _distribution(to: Path) -> str:
+    """The name that a package is installed by, after its folder: two of one run can be installed side by side."""
+    name = "populora-" + (re.sub(r"[^a-z0-9]+", "-", to.resolve().name.lower()).strip("-") or "run")
+    return f"{name}-run" if name in OURS else name
 
 
 def _one_dialect(runs: Sequence[Run], live: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import product
 
@@ -178,7 +179,9 @@ def _matchups(figures: Figures) -> Plot | None:
 
     def strength(place: int, member: str) -> float:
         own = [match for pair, match in met.items() if pair[place] == member]
-        solved = mean(sum(match["correct"] for match in own), sum(match["judged"] for match in own)) or 0.0
+        solved = mean(sum(match["correct"] for match in own), sum(match["judged"] for match in own))
+        if solved is None:
+            return math.inf  # it comes last
         return -solved if place else solved
 
     says = (

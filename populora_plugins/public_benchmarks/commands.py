@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from populora_core.support.shipped import shipped
-from populora_core.terminal.options import SCIENCE
+from populora_core.terminal.options import SCIENCE, expanded
 
 if TYPE_CHECKING:
     from populora_core.benchmarks.suite import Entry
@@ -27,9 +27,10 @@ def _suite() -> None:
 
 @suite_app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="a suite (paper, or a suite file), or a benchmark of --suite")],
+    name: Annotated[str, typer.Argument(help="a suite (paper, or a suite file), or a benchmark of one")],
     given: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="take the published files from here")
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="take the published files from here", callback=expanded),
     ] = None,
     suite: Annotated[
         Path,
@@ -73,23 +74,29 @@ def _is_here(entry: Entry) -> bool:
 def entries_named(name: str, suite: Path) -> list[Entry]:
     """The entries that `populora suite fetch NAME` means; those that come with the project are left out.
 
+    A benchmark is looked for in `suite`, then in the shipped ones in order of name.
+
     Raises:
-        BenchmarkError: no suite and no benchmark of `suite` has this name.
+        BenchmarkError: no suite and no benchmark has this name.
     """
     from populora_core.benchmarks.suite import named_suite
     from populora_core.support.errors import BenchmarkError
 
+    def entries(path: Path) -> list[Entry]:
+        return [entry for entry in named_suite(path).benchmarks if entry.here is None]
+
     for path in (SUITES / f"{name}.toml", Path(name)):
         if path.suffix == ".toml" and path.is_file():
-            return [entry for entry in named_suite(path).benchmarks if entry.here is None]
-    known = named_suite(suite).benchmarks
-    found = [entry for entry in known if entry.benchmark == name]
-    if not found:
+            return entries(path)
+    ours = sorted(SUITES.glob("*.toml"))
+    known = [entries(path) for path in (suite, *ours)]
+    named = ([entry for entry in own if entry.benchmark == name] for own in known)
+    found = next(filter(None, named), None)
+    if found is None:
+        benchmarks = dict.fromkeys(entry.benchmark for own in known for entry in own)
         raise BenchmarkError(
             f"there is no suite and no benchmark {name!r}",
-            expected=", ".join(
-                [path.stem for path in sorted(SUITES.glob("*.toml"))] + [e.benchmark for e in known]
-            ),
+            expected=", ".join([*(path.stem for path in ours), *benchmarks]),
             got=name,
         )
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from populora_core.terminal.options import LOOK, RunDir, Trust
+from populora_core.terminal.options import LOOK, RunDir, Trust, expanded
 
 app = typer.Typer()
 
@@ -19,7 +19,9 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="keep the key here (default: another key at every start)"),
+        typer.Option(
+            metavar="FILE", help="keep the key here (default: another key at every start)", callback=expanded
+        ),
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="tokens of a prompt with its completion")] = 8192,
     waiting: Annotated[int, typer.Option(min=1, help="completions that may wait; more are refused")] = 512,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from populora_core.support.typed import typed
-from populora_core.terminal.options import SCIENCE
+from populora_core.support.typed import shown, typed
+from populora_core.terminal.options import SCIENCE, expanded
 
 app = typer.Typer()
 study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
@@ -18,7 +18,9 @@ app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
 @study_app.callback(invoke_without_command=True)
 def study(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option(help="a study's file; see configs/levers/")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="a study's file; see configs/levers/", callback=expanded)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what is left, and stop")] = False,
 ) -> None:
     """Make every run of a study that is not there yet, with a summary of each, the verdicts and the report.
@@ -44,7 +46,7 @@ def study(
         write_report(planned.study.results)
         raise
     except KeyboardInterrupt:
-        again = typed(f"populora study --config {config}")
+        again = typed(f"populora study --config {shown(config)}")
         say(f"interrupted: everything committed stays; {again} goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     say(f"{write_report(planned.study.results)} is written; open it in any browser")
@@ -54,7 +56,8 @@ def study(
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="the study's folder of results")],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="default: report.html in the folder")
+        Path | None,
+        typer.Option(metavar="FILE", help="default: report.html in the folder", callback=expanded),
     ] = None,
 ) -> None:
     """Write what a study found as one HTML page that opens offline."""
@@ -68,8 +71,11 @@ def report(
 
 @study_app.command()
 def release(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="the study's file")],
-    to: Annotated[Path, typer.Option(metavar="OUT", help="a folder: an adapter a subfolder, and a table")],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="the study's file", callback=expanded)],
+    to: Annotated[
+        Path,
+        typer.Option(metavar="OUT", help="a folder: an adapter a subfolder, and a table", callback=expanded),
+    ],
     arm: Annotated[list[str] | None, typer.Option(help="of this arm alone; may be repeated")] = None,
     base_name: Annotated[
         str | None,

@@ -21,6 +21,7 @@ from populora_core.support.aliases import Say
 from populora_core.support.children import begin, end, with_models
 from populora_core.support.durable import sweep
 from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
+from populora_core.support.typed import shown
 from populora_plugins.study.config import StudyConfig, load_study
 from populora_plugins.study.heldout import sampled_suite
 from populora_plugins.study.play import Assignment, serve
@@ -249,8 +250,8 @@ def _refuse_record(study: StudyConfig) -> None:
         raise StudyError(
             f"the results of the study {study.name} are a record, made by revision {revision}",
             got=f"{study.results / RECORD}",
-            fix=f"populora study report {study.results} shows them; to make its runs again, give a copy of its file "
-            "other folders for `runs` and `results`",
+            fix=f"populora study report {shown(study.results)} shows them; to make its runs again, give a "
+            "copy of its file other folders for `runs` and `results`",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from populora_core.terminal.options import SCIENCE
+from populora_core.terminal.options import SCIENCE, expanded
 
 app = typer.Typer()
 
@@ -33,10 +33,11 @@ def try_(
         bool, typer.Option("--full", help="300 proposals and attempts of each type: hours on a CPU")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(help="also append the measures to this file, a line of JSON a type")
+        Path | None,
+        typer.Option(help="also append the measures to this file, a line of JSON a type", callback=expanded),
     ] = None,
     threads: Annotated[int, typer.Option(min=0, help="of the sampler; 0: one a core")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="of every draw")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
 ) -> None:
     """Check in two minutes whether a base can play: what it proposes and answers before any training.
 

@@ -343,6 +343,7 @@ def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
             "a prompt and its completion may outgrow the base model's context, or what of it the engine's cache holds",
             expected=f"at most {limit} tokens together",
             got=str(longest),
-            fix="lower max_tokens of the stage, or show fewer reference problems; where the base's context is "
-            "longer, raise sampler.gpu_memory_utilization",
+            fix="lower max_tokens of the stage, or show fewer reference problems; where the base's context is longer, "
+            "raise sampler.gpu_memory_utilization: populora fork RUN --generation LAST --to NEW --set KEY=VALUE, then "
+            "resume NEW",
         )

@@ -269,12 +269,20 @@ def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch: pytest.Mon
 
 
 def test_errors_of_ours_come_through_as_they_are_and_are_not_tried_again(
-    session: Session, tmp_path: Path
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    submit, handed = ActorPool.submit, list[Call]()
+
+    def noting(actor: Actor, call: Call) -> Any:
+        handed.append(call)
+        return submit(actor, call)
+
+    monkeypatch.setattr(ActorPool, "submit", staticmethod(noting))
     compute = ray_compute(session)
     (tmp_path / "broken").mkdir()
     with pytest.raises(AdapterError):
         Shards(compute, "key", tmp_path / "shards").map([Found({"a": 1}, {"b": tmp_path / "broken"})])
+    assert [call.attempts for call in handed] == [1]
     compute.close()
 
 

@@ -265,11 +265,21 @@ def test_a_live_package_whose_teachers_write_nothing_valid_ends_with_an_error(
         next(Grader(package).problems())
 
 
-def test_a_package_of_a_folder_of_runs_has_no_name_of_ours(finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "runs" / "core")
-    done = populora("environment", tmp_path / "runs", "--to", tmp_path / "written")
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in (tmp_path / "written").iterdir() if path.is_dir()] == ["populora_core_run"]
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [
+        ("Easy ones", "populora_easy_ones"),
+        ("core", "populora_core_run"),
+        ("Plugins", "populora_plugins_run"),
+        ("問題", "populora_run"),
+    ],
+)
+def test_a_package_is_named_after_its_folder_and_never_like_ours(
+    finished: Path, tmp_path: Path, folder: str, package: str
+) -> None:
+    written = write_environment([Run.open(finished)], tmp_path / folder, Filters())
+    assert written.package == package
+    assert [path.name for path in written.folder.iterdir() if path.is_dir()] == [package]
 
 
 def live_package(run: Path, to: Path) -> Path:
@@ -319,7 +329,7 @@ def hungry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(folder / "run", config)
     with Session(run) as session:
         train(session, 1)
-    return write_environment([run], folder / "package", Filters()).folder / "populora_run"
+    return write_environment([run], folder / "package", Filters()).folder / "populora_package"
 
 
 def test_a_package_judges_by_the_limits_of_its_run(hungry: Path) -> None:

@@ -23,6 +23,7 @@ from populora_core.runs.session import Session
 from populora_core.support.errors import HubError
 from populora_core.support.hub import push
 from populora_core.support.shipped import shipped
+from populora_core.support.typed import shown
 from populora_plugins.harvest.assemble import (
     ANY,
     BY_TYPE,
@@ -169,8 +170,9 @@ def test_a_folder_is_pushed_whole_with_its_card(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text(text)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     with serving() as hub:
-        with pytest.raises(HubError, match="could not be pushed"):
+        with pytest.raises(HubError, match="could not be pushed") as refused:
             push(tmp_path, "mine", "dataset")
+        assert f"hf upload mine {shown(tmp_path)} --repo-type dataset --private;" in refused.value.fix
         monkeypatch.setenv("HF_TOKEN", "hf_token")
         assert "/me/mine/commit/" in push(tmp_path, "mine", "dataset")
     assert hub.made == [("dataset", "me/mine", True)]

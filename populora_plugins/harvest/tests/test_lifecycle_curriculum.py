@@ -15,11 +15,13 @@ from own_suite import name_own_suite
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import FRONTIER, TINY
+from populora_core.lifecycle.loop import fork
 from populora_core.problems.dialects import dialect, thought_of
 from populora_core.problems.dialects.compact import compact_output
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, Sandbox, python_of
 from populora_core.sandbox.verify import verify, verify_or_raise
@@ -278,6 +280,26 @@ def test_problems_that_two_runs_have_are_one_row_with_the_attempts_of_both(
         assert row["solve_rate"] == pytest.approx(own["solve_rate"])
         assert len({each["run"] for each in row["students"]}) == 2
     assert f"{len(once)} further copies were joined" in (tmp_path / "set" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("with_origin", [True, False], ids=["beside their origin", "alone"])
+def test_what_forks_took_over_counts_once(
+    sets: dict[str, Rows], finished: Path, tmp_path: Path, with_origin: bool
+) -> None:
+    origin = Run.open(finished)
+    forks = [
+        fork(origin, last, tmp_path / f"a-fork-{last}", origin.config).directory
+        for last in (1, 2)  # a name before the origin's
+    ]
+    write_curriculum([*forks, *[finished] * with_origin], tmp_path / "set", tested=0.0)
+    own = {
+        row["problem_id"]: row["n_attempts"]
+        for row in sets["problems"]
+        if with_origin or row["generation"] <= 2
+    }
+    told = read_rows(tmp_path / "set" / "problems" / "train.parquet")
+    assert {row["problem_id"]: row["n_attempts"] for row in told} == own
+    assert {row["copies"] for row in told} == {1}
 
 
 @pytest.mark.parametrize(

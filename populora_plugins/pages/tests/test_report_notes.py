@@ -96,6 +96,28 @@ def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
     assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
 
 
+def test_a_single_problem_tells_no_error_and_so_no_change(written: Path) -> None:
+    figures = with_problems(read_figures(written), {1: [0.0], 2: [1.0]})
+    assert metrics.SOLVE_RATE.errors(figures, None) == {}
+    before, now = (metrics.SOLVE_RATE.mean(figures, None, range(g, g + 1)) for g in (1, 2))
+    assert before is not None and now is not None and changed(before, now) == 0
+
+
+def test_a_child_that_goes_at_a_later_evolution_outlived_the_next(written: Path) -> None:
+    figures = read_figures(written, samples=False)
+    (like,) = figures["evolutions"]
+    went = [(2, 0, 0), (4, 1, 0), (6, 0, 2), (8, 0, 6)]  # generation; slot and birth of who was replaced
+    rows = [
+        like
+        | {"generation": g, "removed_id": f"student-{slot:02d}-g{born:04d}"}
+        | {"child_id": f"student-{slot:02d}-g{g:04d}"}
+        for g, slot, born in went
+    ]
+    evolved = Figures(figures.run, figures.last, figures.rows | {"evolutions": rows})
+    told = [note.text for note in notes(evolved) if note.section == "evolution"]
+    assert told == ["2 of 3 student children outlived the next evolution."]
+
+
 def test_a_command_that_a_note_offers_takes_names_of_the_run_as_words(written: Path) -> None:
     """Whoever sends a run may write any text where a problem type or a member's id stands."""
     evil = "x'$(touch /tmp/y)"

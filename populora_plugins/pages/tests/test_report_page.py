@@ -224,6 +224,17 @@ def test_solve_rates_are_those_of_the_view(figures: Figures) -> None:
         assert value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
 
 
+def test_a_teacher_without_a_judged_problem_is_not_the_hardest(written: Path) -> None:
+    figures = read_figures(written, samples=False)
+    (match,) = figures["matches"]
+    unjudged, other = "teacher-00-g0000", "teacher-01-g0000"
+    rows = [match | {"teacher_id": unjudged, "judged": 0, "correct": 0.0}, match | {"teacher_id": other}]
+    met = Figures(figures.run, figures.last, figures.rows | {"matches": rows})
+    (plot,) = (plot for section in sections(met) for plot in section.plots if plot.title == "Match-ups")
+    drawn = str(plot.drawing)
+    assert drawn.index(text.short_id(other)) < drawn.index(text.short_id(unjudged)), "from the top"
+
+
 def test_evaluations_appear_once_there_are_any(figures: Figures) -> None:
     scores = [
         {
@@ -345,7 +356,6 @@ def test_novelty_begins_where_something_can_be_repeated(figures: Figures) -> Non
     assert shown == {row["generation"]: row["novelty"] if row["generation"] > 1 else None for row in rows}
 
 
-@pytest.mark.loop
 def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     figures = read_figures(finished_solo)
     plots = {plot.title: plot for section in sections(figures) for plot in section.plots}

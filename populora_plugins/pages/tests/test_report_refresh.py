@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 from pathlib import Path
@@ -27,7 +29,22 @@ def written(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run")
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one(written: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    old = write_report([written], tmp_path / "report.html")
+    old.write_text("the old one")
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ArtifactError, match="could not be written") as refusal,
+    ):
+        patch.setattr(os, "fsync", full)
+        write_report([written], old)
+    assert str(old) in refusal.value.problem
+    assert old.read_text() == "the old one"
     with pytest.raises(ArtifactError, match="could not be written"):
         write_report([written], tmp_path / "no" / "such" / "folder.html")
     with pytest.raises(RunDirectoryError):
@@ -59,6 +76,7 @@ def test_a_refresh_that_fails_is_a_warning_with_its_cause(written: Path) -> None
 
 @pytest.mark.thorough
 @pytest.mark.loop
+@pytest.mark.sandbox
 def test_a_run_goes_on_without_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("in a plot")

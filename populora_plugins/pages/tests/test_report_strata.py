@@ -13,7 +13,7 @@ from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.strata import by_stratum, in_order, level_of
 from populora_core.benchmarks.suite import Entry, Suite
-from populora_core.commands.console import strata_table
+from populora_core.commands.console import questions, strata_table
 from populora_core.report.figures import read_figures
 from populora_core.report.learnt import fallen_most, level_claim
 from populora_core.report.notes import notes
@@ -127,6 +127,22 @@ def test_the_view_says_the_same(tmp_path: Path) -> None:
     assert [(row["level"], row["n"]) for row in found] == [(level, 10) for level in ANSWERS]
     assert [row["score"] for row in found] == [pytest.approx(base / 10) for base, _ in ANSWERS.values()]
     assert all(row["low"] <= row["score"] <= row["high"] <= 1.0 for row in found)
+
+
+def test_the_question_by_level_is_of_the_suite_and_half_that_the_run_tells_of(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", small_config(), "digest")
+    write_run(run.directory)
+    assert len(questions(run.directory)) == 1, "nothing is scored"
+    halves = [*rows(), *(row | {"part": "validation", "stratum": "kept back"} for row in rows())]
+    others = [row | {"suite": "other", "stratum": "elsewhere"} for row in rows()]
+    suite = {"suite": SUITE.model_dump(mode="json")}
+    for name, items, config in (("tiny", halves, suite), ("other", others, None)):
+        tables = {"evaluation_items": items, "evaluations": []}
+        commit_stage(run.directory, 1, f"evaluate-{name}", tables, config=config)
+    *_, (_, sql) = questions(run.directory)
+    with Catalogue(run.directory) as catalogue:
+        found = {row["stratum"]: row["base"] for row in catalogue.rows(sql)}
+    assert found == {f"level {level}": pytest.approx(base / 10) for level, (base, _) in ANSWERS.items()}
 
 
 def test_only_players_whose_scores_do_not_rise_are_warned_of_falling_entropy(tmp_path: Path) -> None:

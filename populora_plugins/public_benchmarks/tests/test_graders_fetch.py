@@ -25,6 +25,7 @@ from populora_core.commands.app import app
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.public_benchmarks import fetch as module
+from populora_plugins.public_benchmarks.commands import SUITES, entries_named
 from populora_plugins.public_benchmarks.fetch import fetch
 
 ENTRIES = {
@@ -278,6 +279,33 @@ def test_plain_humaneval_is_a_suite_whose_published_file_has_the_pinned_checksum
     other = write_lines(tmp_path / "HumanEval.jsonl", rows)
     refused = CliRunner().invoke(app, ["suite", "fetch", "humaneval", "--from", str(other)])
     assert isinstance(refused.exception, BenchmarkError) and str(entry.sha256) in str(refused.exception)
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_command_that_an_error_names_finds_every_benchmark_of_every_shipped_suite(suite: Path) -> None:
+    for entry in load_suite(suite).benchmarks:
+        if entry.here is None:
+            with pytest.raises(BenchmarkError) as caught:
+                load_items(entry)
+            name = caught.value.fix.removeprefix("populora suite fetch ").split()[0]
+            for found in entries_named(name, SUITES / "paper.toml"):
+                assert source_of(found) == source_of(entry)
+
+
+def source_of(entry: Entry) -> tuple[str | None, ...]:
+    return entry.benchmark, entry.dataset, entry.config, entry.split, entry.revision, entry.sha256
+
+
+def test_a_benchmark_is_looked_for_in_the_named_suite_first(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('suite = "own"\n[[benchmarks]]\nbenchmark = "gsm8k"\ndataset = "mine/gsm8k"\n')
+    assert [entry.dataset for entry in entries_named("gsm8k", own)] == ["mine/gsm8k"]
+    assert [entry.dataset for entry in entries_named("aime24", own)] == ["math-ai/aime24"]
+
+
+def test_what_comes_with_the_project_is_not_fetched() -> None:
+    with pytest.raises(BenchmarkError, match="no benchmark 'tiny_code_o'"):
+        entries_named("tiny_code_o", SUITES / "tiny.toml")
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:

@@ -250,7 +250,6 @@ def test_the_metrics_count_what_was_asked(client: OpenAI, address: str) -> None:
 # The command
 
 
-@pytest.mark.loop
 @pytest.mark.thorough
 def test_the_command_serves_a_run_until_it_is_interrupted(openai: ModuleType, finished: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

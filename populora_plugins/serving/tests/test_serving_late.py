@@ -1,4 +1,4 @@
-"""The endpoint's server: who sends half of a request holds no connection."""
+"""The endpoint's server: who sends half of a request holds no connection, and a port that is taken is refused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from conftest import PATIENCE, wait_for
+from typer.testing import CliRunner
 
-from populora_plugins.serving import endpoint
+from populora_core.commands.app import app
+from populora_core.config.load import Config
+from populora_core.runs.run import Run
+from populora_core.support.errors import ConfigError
+from populora_plugins.serving import endpoint, fleet
 
 HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n"
 
@@ -58,3 +64,16 @@ def test_whole_requests_are_answered_on_one_connection(port: int) -> None:
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"")
     assert connection.sock is first
+
+
+def test_a_taken_port_is_refused_before_members_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.create(tmp_path / "run", Config(), "0" * 64)
+    monkeypatch.setattr(fleet, "open_fleet", lambda *given: pytest.fail("members are loaded"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        done = CliRunner().invoke(app, ["serve", str(run.directory), "--port", str(number)])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert f"no server can listen on port {number}" in done.exception.problem
+    endpoint.require_free_port("127.0.0.1", number)  # once it is left

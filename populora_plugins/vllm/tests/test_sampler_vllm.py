@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import alive
+from tiny_requests import teacher_forced
 from vllm_members import (
     ALPHA,
     FOLDER,
@@ -81,15 +82,6 @@ def reference(base: BaseModel, stacked: StackedAdapters, served: list[Served]) -
     sampler = TorchSampler(stacked, base.stop_ids)
     sampler.load(served)
     return sampler
-
-
-def teacher_forced(stacked: StackedAdapters, request: Request, completion: Completion) -> np.ndarray:
-    """Log-probabilities of the completion in one forward pass of the learner's own model."""
-    ids = torch.tensor([request.prompt_ids + completion.token_ids])
-    with torch.no_grad(), stacked.routed([stacked.slot(request.member_id)]):
-        logits = stacked.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
-    logprobs = torch.log_softmax(logits / (request.temperature or 1.0), -1)
-    return logprobs[range(len(completion.token_ids)), completion.token_ids].numpy()
 
 
 def test_eight_adapters_in_one_batch_write_what_the_torch_sampler_writes(
@@ -368,8 +360,6 @@ def test_closing_leaves_no_process_and_a_later_load_starts_again(
     assert set(filter(alive, descendants(os.getpid()))) == before
 
 
-@pytest.mark.loop
-@pytest.mark.sandbox
 def test_an_exported_adapter_serves(engine: VllmSampler, finished: Path, tmp_path: Path) -> None:
     run = Run.open(finished)
     with Catalogue(finished) as catalogue:
