@@ -137,10 +137,10 @@ def this_flow_run() -> FlowRun:
 
 
 def run_folder(flow_run: FlowRun) -> Path | None:
-    """The run directory that a flow run works on: as its form has it, or named by the time of the request."""
+    """The run directory that a flow run works on: as its form has it, or named by the time that it was asked for."""
     given = flow_run.parameters.get("run_dir")
-    # By the hour for which it was asked: a schedule makes several at once, and neither Retry nor Resume changes it.
-    asked = flow_run.expected_start_time or flow_run.created
+    # A schedule makes several at once; neither Retry nor Resume changes either time.
+    asked = (flow_run.expected_start_time if flow_run.auto_scheduled else None) or flow_run.created
     if given == "" and asked is not None:
         moment = asked.strftime("%Y-%m-%d-%H%M%S")
         file = Path(flow_run.parameters.get("config_file") or flow_run.parameters.get("preset") or "run")

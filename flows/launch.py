@@ -79,7 +79,8 @@ def train(
         run_dir: A new folder for everything the run makes, for instance runs/first; empty for runs/DATE-NAME.
         preset: The configuration. On two cores quick takes one minute, frontier seven minutes, demo eight;
             quick-instruct tries a chat model that "Other settings" names in base.path;
-            real plays a pretrained model of half a billion parameters: docs/real.md says how to fetch it first;
+            real plays a pretrained model of half a billion parameters, once `populora try --base qwen2.5-coder-0.5b`
+            and `populora suite fetch cruxeval-held-out` have fetched what it needs;
             solo and solo-total are the single agent; 16gb, 4x24gb, h200, paper-7b and solo-7b need GPUs.
         config_file: A TOML file of your own, in place of the preset; empty for the preset.
         generations: How many generations; 0 for what the configuration says.
@@ -116,7 +117,8 @@ def resume(
             made again where it changes.
         redo_seed: Draw the stage that is made again with this seed; -1 to repeat it as it was.
         truncate: Where later generations no longer follow, move them to superseded/ and make them again.
-        review: Wait before each evolution until a person has seen who may be replaced and presses Resume.
+        review: Wait before each evolution until a person has seen who may be replaced and presses Resume; not before
+            one that is itself made again.
     """
     if bool(redo_generation) != bool(redo_stage):
         raise ConfigError(
@@ -130,7 +132,8 @@ def resume(
         if redo_stage and not _made_again(run, redo_generation, redo_stage, seed):
             before = EVOLVE if review and redo_stage != EVOLVE else None
             rerun_flow(str(run.directory), run.name, redo_generation, redo_stage, seed, truncate, before)
-        return _go_on(run, generations or run.config.run.generations, review)
+        # A generation of which a stage was made again is finished, though it lies beyond the run's own end.
+        return _go_on(run, max(redo_generation, generations or run.config.run.generations), review)
 
 
 def _folder() -> Path:

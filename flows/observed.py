@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import httpx
+
 from flows.server import answers, crash_left_flow_runs, forget_events
 from flows.train import run_generation, unreachable
 from populora_core.runs.session import Session
@@ -36,15 +38,18 @@ class Observed:
             ServerUnreachable: the server has never answered.
         """
         if answers():
-            if self._lost:
-                self._say("Prefect's server answers again: the run is observed from here on")
-            if self._lost or not self._seen:
-                crash_left_flow_runs(session.run.directory)
-            self._seen, self._lost = True, False
             try:
+                if self._lost or not self._seen:
+                    crash_left_flow_runs(session.run.directory)
+                if self._lost:
+                    self._say("Prefect's server answers again: the run is observed from here on")
+                self._seen, self._lost = True, False
                 return self._run_one(session, generation)
             except ServerUnreachable as error:
                 self._lose(error.got)
+            except httpx.HTTPError:  # another server, or one that is still starting
+                if not self._lost:
+                    raise
         elif not self._seen:
             raise unreachable("it does not answer")
         elif not self._lost:

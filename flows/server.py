@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +34,6 @@ from populora_core.runs.lock import lock
 from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.support.keys import kept_key, new_key
-from populora_core.support.processes import descendants
 
 PROBE_SECONDS = 5.0
 START_SECONDS = 300.0
@@ -144,8 +142,6 @@ def crash_orphaned_flow_runs() -> list[str]:
 def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
     """Settle flow runs that are shown as Cancelling while no process runs them. What had ended gets its state back.
 
-    Only in the worker, below which they run.
-
     Args:
         gone: those without a process when this was called before: the runner takes a moment to report a cancellation.
 
@@ -172,9 +168,12 @@ def before_cancelling(states: Iterable[State]) -> State:
 
 
 def _is_at_work(run: FlowRun) -> bool:
-    """True if the process that this worker started for a flow run lives; after a reboot its number is another's."""
+    """True if the process that a worker started for a flow run lives; after a reboot its number is another's."""
     pid = (run.infrastructure_pid or "").rpartition(":")[2]
-    return pid.isdigit() and int(pid) in descendants(os.getpid())
+    try:
+        return pid.isdigit() and b"prefect" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _under_way(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:

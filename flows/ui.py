@@ -16,6 +16,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from uuid import uuid4
 
 import httpx
 
@@ -181,8 +182,11 @@ def _known(key: str) -> dict[str, str]:
 
 def _pause(api: str, key: str) -> None:
     """Let no waiting flow run take the place of one that is being ended; the next start ends the pause."""
-    with suppress(httpx.HTTPError):
-        httpx.patch(f"{api}/work_pools/{POOL}", headers=_known(key), json={"is_paused": True}, timeout=5.0)
+    client = str(uuid4())
+    with suppress(httpx.HTTPError), httpx.Client(base_url=api, headers=_known(key), timeout=5.0) as server:
+        token = server.get("/csrf-token", params={"client": client}).raise_for_status().json()["token"]
+        server.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client})
+        server.patch(f"/work_pools/{POOL}", json={"is_paused": True}).raise_for_status()
 
 
 def _is_ready(api: str, key: str) -> bool:

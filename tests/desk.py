@@ -272,6 +272,12 @@ def command(pid: int) -> list[str]:
         return []
 
 
+def populora(*words: object) -> None:
+    """Have a command done in a process of its own, beside the desk."""
+    line = [sys.executable, "-m", "populora_core.commands", *map(str, words)]
+    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
+
+
 def start(home: Path) -> tuple[subprocess.Popen[str], str, str]:
     """`populora ui` on ports that are free, the link that logs in, and that of the index of runs.
 

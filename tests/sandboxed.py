@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from populora_core.sandbox.backends import SandboxKind, open_sandbox
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
+from populora_core.support.errors import SandboxUnavailable
 
 BACKEND_NAMES = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
 LIMITS = Limits(cpu_seconds=0.3, wall_seconds=30, memory_bytes=64 * MIB, output_bytes=4096)
 SQUARE = "def f(x):\n    return x * x"
 LOOP = "def f(x):\n    while True:\n        pass"
+
+
+def opened(kind: SandboxKind, limits: Limits = LIMITS, **more: int) -> SandboxPool:
+    """A sandbox with two workers; the test is skipped where this machine cannot have it."""
+    try:
+        pool = open_sandbox(kind, limits, workers=2, **more)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    assert isinstance(pool, SandboxPool)
+    return pool
 
 
 def run(sandbox: SandboxPool, program: str, *inputs: str) -> JobResult:

@@ -279,13 +279,15 @@ def test_a_reader_goes_on_across_a_hundred_publishes(tmp_path):
     with Catalogue(tmp_path) as run:
         batches = run.query("SELECT a.* FROM attempts a, range(300000)").batches(1000)
         others.start()
-        for number in range(100):
-            if number % 25 == 0:
-                commit_stage(tmp_path, 2 + number, "match", generation_tables(2)["match"])
-            publish(tmp_path)
-            assert next(batches).num_rows
-        ended.set()
-        others.join()
+        try:
+            for number in range(100):
+                if number % 25 == 0:
+                    commit_stage(tmp_path, 2 + number, "match", generation_tables(2)["match"])
+                publish(tmp_path)
+                assert next(batches).num_rows
+        finally:
+            ended.set()
+            others.join()
         assert run.query("FROM matches").arrow().num_rows == 1  # it still shows what it was opened on
     assert failures == []
 

@@ -16,7 +16,7 @@ from conftest import GENERATIONS, PATIENCE
 
 from populora_core.support.shipped import REPOSITORY
 
-pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
+pytestmark = [pytest.mark.foreign, pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
 FLOWS = """
 import json, sys

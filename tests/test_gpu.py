@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import wait_for
 from tiny_base import layout_of, random_rows, tiny_model, training_rows
 
 from populora_core.config.sections import UpdateSection
@@ -38,7 +38,6 @@ pytestmark = [
 ]
 MEMBERS = [f"m{number}" for number in range(8)]
 PLAIN = UpdateSection(token_budget=60, pack_tokens=1)
-DEADLINE = 300.0  # seconds that a run may take to its first proposals
 
 
 def gradients(device: str, settings: UpdateSection, rows: list[TrainingRow]) -> dict[str, torch.Tensor]:
@@ -120,10 +119,12 @@ def test_a_run_on_the_gpu_is_killed_and_resumed(tmp_path: Path) -> None:
     chosen = ["--config", str(REPOSITORY / "configs" / "quick.toml"), "--run-dir", str(run)]
     chosen += [part for each in settings for part in ("--set", each)]
     process = subprocess.Popen([*command, "run", "--plain", *chosen], cwd=REPOSITORY, start_new_session=True)
-    deadline = time.monotonic() + DEADLINE
-    while not (run / "generations" / "0001" / "propose" / "manifest.json").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def proposed() -> bool:
+        assert process.poll() is None
+        return (run / "generations" / "0001" / "propose" / "manifest.json").exists()
+
+    wait_for(proposed)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     done = subprocess.run([*command, "resume", str(run)], cwd=REPOSITORY, capture_output=True, text=True)

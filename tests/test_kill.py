@@ -115,8 +115,10 @@ def _left(pids: set[int], docker: bool) -> list[str]:
         for folder in Path(tempfile.gettempdir()).glob(f"{containers.FOLDER_PREFIX}*")
         if is_theirs(folder.name.removeprefix(containers.FOLDER_PREFIX).rpartition("-")[0])
     ]
-    marks = Path(tempfile.gettempdir()).glob(f"{leftovers.PREFIX}*/{leftovers.OWNER}")
-    found += [str(mark.parent) for mark in marks if is_theirs(mark.read_text())]
+    for mark in Path(tempfile.gettempdir()).glob(f"{leftovers.PREFIX}*/{leftovers.OWNER}"):
+        with suppress(OSError):  # of another process, which removes it
+            if is_theirs(mark.read_text()):
+                found.append(str(mark.parent))
     if docker:
         listed = containers.connect_daemon().containers.list(
             all=True, filters={"label": containers.LABEL}, ignore_removed=True

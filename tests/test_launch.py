@@ -115,7 +115,13 @@ def test_runs_of_a_schedule_that_were_created_together_have_folders_of_their_own
     created = datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC)
     hours = (created + timedelta(hours=1), created + timedelta(hours=2))
     batch = [
-        FlowRun(flow_id=uuid4(), parameters={"run_dir": ""}, created=created, expected_start_time=hour)
+        FlowRun(
+            flow_id=uuid4(),
+            parameters={"run_dir": ""},
+            created=created,
+            expected_start_time=hour,
+            auto_scheduled=True,
+        )
         for hour in hours
     ]
     assert [run_folder(run) for run in batch] == [

@@ -152,6 +152,7 @@ def test_an_empty_folder_is_no_later_generation(copy_of: Callable[[], Path]) -> 
     assert not result.reused
 
 
+@pytest.mark.thorough
 def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Callable[[], Path]) -> None:
     directory = copy_of()
     before = contents(directory)

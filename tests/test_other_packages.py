@@ -314,6 +314,7 @@ def test_its_sources_give_anchors_that_the_sandbox_finds_valid(
     assert len(drafts) == 20 and len(valid) >= 16, "but for a few whose target is among the numbers"
 
 
+@pytest.mark.sandbox
 @pytest.mark.usefixtures("installed")
 def test_what_its_base_is_trained_on_is_read_as_it_is_meant(
     monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox

@@ -29,8 +29,8 @@ from browser import (
     screenshots,
     set_width,
 )
-from conftest import PATIENCE, wait_for
-from desk import ASKED, ROOT, Desk, at_the_desk, fresh
+from conftest import wait_for
+from desk import ASKED, ROOT, Desk, at_the_desk, fresh, populora
 
 from flows.reports import index_path, serve_reports
 from populora_core.report.write import REPORT, write_report
@@ -220,11 +220,6 @@ def forked(first: Path) -> Path:
     populora("fork", first, "--generation", FORKED, "--to", other, "--set", "update.learning_rate=0.01")
     populora("resume", other, "--plain")
     return other
-
-
-def populora(*words: object) -> None:
-    command = [sys.executable, "-m", "populora_core.commands", *map(str, words)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -224,15 +224,6 @@ def test_a_zero_singular_value_gets_a_fresh_row_of_a_and_a_zero_column_of_b(oper
 # Records, precision and files
 
 
-@given(operators, seeds)
-def test_what_an_operator_reports_of_its_child_is_what_is_measured(operator: str, seed: int) -> None:
-    parents = [adapter(1), adapter(2)][: 1 if operator in MUTATIONS else 2]
-    child, record = breed(operator, *parents, seed=seed)
-    norm, distances = measured(child, parents)
-    assert record["update_norm"] == pytest.approx(SCALE * norm, rel=1e-9)
-    assert record["distances"] == pytest.approx(distances, abs=1e-7)
-
-
 def test_a_faint_mutation_is_measured_without_cancellation() -> None:
     _, faint = breed("full_gaussian", adapter(1, dtype=torch.float32), parameters={"strength": 1e-6})
     _, strong = breed("full_gaussian", adapter(1, dtype=torch.float32), parameters={"strength": 1e-2})

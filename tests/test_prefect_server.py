@@ -78,11 +78,12 @@ class Server:
         self.process.wait()
         wait_for(lambda: not any(map(alive, children)))
 
-    def flow_runs(self) -> list[tuple[str, str]]:
-        """(name, state) of every flow run."""
+    def flow_runs(self, directory: Path) -> list[tuple[str, str]]:
+        """(name, state) of every flow run of a run's."""
         auth = PrefectKey(self.url, self.key)
         found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=PATIENCE, auth=auth).json()
-        return sorted((run["name"], run["state"]["name"]) for run in found)
+        own = [run for run in found if run["name"].startswith(f"{directory.name} ")]
+        return sorted((run["name"], run["state"]["name"]) for run in own)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +93,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """One that a test may kill."""
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
 FOREIGN = "http://evil.example"
 
 
+@pytest.mark.foreign
 @pytest.mark.thorough
 def test_a_server_answers_to_its_key_its_own_pages_and_its_own_name_alone(server: Server) -> None:
     def asked(method: str, path: str, auth: httpx.Auth | None = None, **headers: str) -> httpx.Response:
@@ -135,6 +145,7 @@ Promise.all([
 """What a page may try: to read, and to have something made, also with the key and without being allowed to look."""
 
 
+@pytest.mark.foreign
 @pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
@@ -182,6 +193,7 @@ def as_another_user(work: Callable[[], object]) -> str:
     return said
 
 
+@pytest.mark.foreign
 @pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_has_neither_the_key_nor_an_answer(server: Server) -> None:
@@ -215,6 +227,7 @@ def _reached(directory: Path, process: subprocess.Popen[str], generation: int, s
     return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
+@pytest.mark.foreign
 @pytest.mark.thorough
 def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
     server: Server, tmp_path: Path
@@ -258,9 +271,9 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
-    server: Server, copy_of: Callable[[], Path]
+    server: Server, copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
-    directory = copy_of()
+    directory = copy_of().rename(tmp_path / tmp_path.name)  # another at another try
     process = server.populora("resume", directory, "--generations", GENERATIONS + 1)
     try:
         wait_for(lambda: _reached(directory, process, GENERATIONS + 1, "propose"))
@@ -273,11 +286,11 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     assert refused.returncode == 2
     assert f"pid {process.pid} on" in said
     name = f"{directory.name} g{GENERATIONS + 1:04d}"
-    assert server.flow_runs() == [(name, "Running")]
+    assert server.flow_runs(directory) == [(name, "Running")]
     said = server.populora("reap", directory).communicate(timeout=PATIENCE)[0]
     assert f"the process that worked here was killed: pid {process.pid}" in said
     assert f"set the flow run {name} from Running to Crashed" in said
-    assert server.flow_runs() == [(name, "Crashed")]
+    assert server.flow_runs(directory) == [(name, "Crashed")]
     again = server.populora("reap", directory).communicate(timeout=PATIENCE)[0].splitlines()
     # What belonged to processes that other tests killed meanwhile is removed, too.
     others = [line for line in again if line.startswith(("removed the sandbox ", "removed /"))]
@@ -314,7 +327,7 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
 ) -> None:
     """And a run made plain is redone, resumed and evaluated from the forms, and its scores are redone."""
     source = Run.open(finished)
-    directory = fork(source, 0, tmp_path / "run", source.config).directory
+    directory = fork(source, 0, tmp_path / tmp_path.name, source.config).directory
     suite = tmp_path / "small.toml"
     tiny = (ROOT / "configs/suites/tiny.toml").read_text()
     suite.write_text(tiny.replace("validation = 0.5", "validation = 0.95"))
@@ -340,7 +353,7 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
     assert {name.split("/")[0] for name in evaluated} == {"0002"}
     made = {name: content for name, content in contents(directory).items() if name not in evaluated}
     assert made == contents(finished)
-    flows = [name for name, state in server.flow_runs() if state == "Completed"]
+    flows = [name for name, state in server.flow_runs(directory) if state == "Completed"]
     assert f"{directory.name} g{GENERATIONS:04d}" in flows and f"{directory.name} g0002" in flows
 
 
@@ -349,13 +362,13 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
-    server: Server, finished: Path, tmp_path: Path
+    own_server: Server, finished: Path, tmp_path: Path
 ) -> None:
     source = Run.open(finished)
     directory = fork(source, GENERATIONS - 2, tmp_path / "run", source.config).directory
-    process = server.populora("resume", directory)
+    process = own_server.populora("resume", directory)
     wait_for(lambda: _reached(directory, process, GENERATIONS - 1, "propose"))
-    server.close()
+    own_server.close()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert err == ""

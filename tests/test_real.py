@@ -72,6 +72,8 @@ def play(base: str, folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.loop
+@pytest.mark.sandbox
 def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
     """Its students answer in the dialect that it speaks, and the best one leaves with its card."""
     found = play(weights("smollm2-135m", fetch=True), tmp_path)
@@ -84,6 +86,8 @@ def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
 def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
     found = play(weights("qwen2.5-coder-0.5b", fetch=False), tmp_path)
     assert found["generations"] == 2 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
@@ -91,6 +95,7 @@ def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.sandbox
 def test_a_trial_of_a_small_pretrained_model_says_what_it_can(tmp_path: Path) -> None:
     """Every share with its interval, and one proposal and one answer with the lines that they go on with."""
     rows, base = tmp_path / "rows.jsonl", weights("smollm2-135m", fetch=True)

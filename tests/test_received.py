@@ -33,6 +33,7 @@ from populora_plugins.cluster.pull import pull
 
 Document = Any
 PLACE = f"members/{MEMBER}/g0000"
+NEIGHBOUR = "/NEIGHBOUR"  # in an entry: where the neighbour is
 DEEP = "[" * 200_000 + "]" * 200_000
 
 
@@ -59,8 +60,8 @@ class Received:
 
     def put(self, change: Callable[[Document], Document]) -> None:
         """Put another entry in place of the stage's."""
-        document = change(json.loads(self.entry.read_text()))
-        self.entry.write_text(json.dumps(document))
+        document = json.dumps(change(json.loads(self.entry.read_text())))
+        self.entry.write_text(document.replace(NEIGHBOUR, str(self.neighbour)))
 
     def object(self, data: bytes) -> str:
         return LocalObjects(self.store).put_bytes(data)
@@ -130,14 +131,14 @@ def with_hashes_of_others(document: Document) -> Document:
 
 TAMPERED: dict[str, Callable[[Document], Document]] = {
     "member-folder-beside-the-run": renamed("../../neighbour/loot/x"),
-    "member-folder-absolute": renamed("/tmp/populora-no-such-folder/x"),
+    "member-folder-absolute": renamed(f"{NEIGHBOUR}/loot/x"),
     "member-folder-that-exists": renamed("../../neighbour/kept"),
     "member-folder-by-way-of-members": renamed(f"members/{MEMBER}/../../../../neighbour/kept"),
     "member-folder-of-no-member": renamed("members/anyone/g0000"),
     "member-folder-is-the-record": renamed("run.json"),
     "member-folder-with-a-null": renamed(f"members/{MEMBER}/g0000\\u0000"),
     "stage-beside-the-run": with_manifest(stage="../../../../neighbour/stage"),
-    "stage-absolute": with_manifest(stage="/tmp/populora-no-such-folder"),
+    "stage-absolute": with_manifest(stage=f"{NEIGHBOUR}/stage"),
     "stage-of-another-name": with_manifest(stage="match"),
     "stage-that-is-hidden": with_manifest(stage=".hidden"),
     "generation-below-zero": with_manifest(generation=-1),
@@ -145,7 +146,7 @@ TAMPERED: dict[str, Callable[[Document], Document]] = {
     "generation-beyond-all-numbers": with_manifest(generation=1 << 70),
     "key-of-another-stage": with_manifest(key="0" * 64),
     "file-beside-the-run": with_file(name="../../../../neighbour/kept/file"),
-    "file-absolute": with_file(name="/tmp/populora-no-such-file"),
+    "file-absolute": with_file(name=f"{NEIGHBOUR}/kept/file"),
     "file-whose-hash-is-a-path": with_file(sha256="../../neighbour/kept/file"),
     "file-of-all-bytes-there-are": with_file(bytes=1 << 70),
     "member-file-beside-its-folder": with_adapter_file(name=f"{PLACE}/../../../../neighbour/x"),

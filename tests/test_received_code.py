@@ -181,7 +181,7 @@ def resumed(run: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[
         owner.FOLDER: str(run.parent / "config"),
     }
     command = [sys.executable, "-c", WATCHED, json.dumps([["resume", "run", "--plain", *words]])]
-    return subprocess.run(command, cwd=run.parent, env=where, text=True, timeout=120, **more)
+    return subprocess.run(command, cwd=run.parent, env=where, text=True, timeout=PATIENCE, **more)
 
 
 @pytest.mark.thorough

@@ -84,12 +84,12 @@ def test_a_page_of_a_foreign_name_reads_nothing(served: str, run: Path) -> None:
 def test_half_a_request_holds_no_thread_and_a_bad_address_is_not_found(
     served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports.Reports, "timeout", 0.2)
     place = urlsplit(served)
-    for sent, answered in (
-        (b"GET / HT", b""),
-        (b"GET http://[/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.0 404"),
+    for seconds, sent, answered in (
+        (0.2, b"GET / HT", b""),
+        (PATIENCE, b"GET http://[/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", b"HTTP/1.0 404"),
     ):
+        monkeypatch.setattr(reports.Reports, "timeout", seconds)
         with socket.create_connection((place.hostname, place.port), PATIENCE) as connection:
             connection.sendall(sent)
             assert connection.makefile("rb").read(12) == answered

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import wait_for
+from conftest import PATIENCE, wait_for
 
 from populora_core.runs import heartbeat
 from populora_core.runs.heartbeat import HEARTBEAT, SILENT_SECONDS, Beat, Heartbeat, Life
@@ -52,7 +52,7 @@ def test_a_run_at_work_says_at_once_who_where_and_when(
     assert (beat.pid, beat.host, beat.generation) == (os.getpid(), socket.gethostname(), 7)
     assert beat.process == str(Owner.this_process())
     assert beat.children == (str(Owner.this_process()),)
-    assert beat.age < 60
+    assert beat.age < PATIENCE
     assert str(beat).startswith(f"pid {os.getpid()} on {socket.gethostname()}, verify of generation 7, ")
 
 

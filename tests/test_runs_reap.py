@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import alive, small_config, start, wait_for
+from conftest import PATIENCE, alive, small_config, start, wait_for
 
 from populora_core.runs.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.runs.lock import LOCK, lock
@@ -59,7 +59,8 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def worker(run: Run) -> Iterator[int]:
     """The process id of a worker that a killed process left in the run."""
-    done = subprocess.run([sys.executable, "-c", KILLED, str(run.directory)], capture_output=True, text=True)
+    command = [sys.executable, "-c", KILLED, str(run.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
     owner = Owner.of(pid)
@@ -168,6 +169,19 @@ def test_workers_of_a_run_that_ended_in_order_are_left_alone(run: Run) -> None:
         assert clear(run.directory) == []
         assert alive(other.pid)
         other.kill()
+
+
+@pytest.mark.parametrize("text", ["", "abc", "0123abcd-1-2", "../../etc", "0123abcd-1-2-3-4"])
+def test_only_an_owner_is_read_as_one(text: str) -> None:
+    assert Owner.parse(text) is None
+
+
+def test_an_owner_of_an_earlier_boot_is_gone_and_one_out_of_sight_is_not() -> None:
+    me = Owner.this_process()
+    assert Owner.parse(str(me)) == me
+    assert not me.is_gone()
+    assert Owner("00000000", me.namespace, me.pid, me.started).is_gone()
+    assert not Owner(me.boot, me.namespace + 1, me.pid, "1").is_gone()
 
 
 @pytest.mark.docker

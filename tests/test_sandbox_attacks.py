@@ -6,7 +6,6 @@ policy, so that the sandbox itself is attacked.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import signal
@@ -20,19 +19,17 @@ import attack_traces
 import pytest
 from attack_calls import MACHINE_CODE
 from attacks import ATTACKS, Attack
-from sandboxed import run
+from sandboxed import opened, run
 
 from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
-from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify
 from populora_core.sandbox.worker import request_body
-from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import descendants
 
 pytestmark = pytest.mark.sandbox
@@ -55,22 +52,19 @@ def start(kind: str, limits: Limits) -> Sandbox:
         kind == "gvisor"
     ):  # a page costs several times as much there, and time is counted in hundredths of a second
         limits = replace(limits, cpu_seconds=4 * limits.cpu_seconds, wall_seconds=2 * limits.wall_seconds)
-    try:
-        return open_sandbox(kind, limits, workers=2, hash_seed=7)  # type: ignore[arg-type]
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
+    return opened(kind, limits, hash_seed=7)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with start(request.param, LIMITS) as opened:
-        yield opened
+    with start(request.param, LIMITS) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def roomy(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with start(request.param, ROOMY) as opened:
-        yield opened
+    with start(request.param, ROOMY) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +72,8 @@ def unprivileged() -> Iterator[Sandbox]:
     """A sandbox without user ids to spare: everything inside is one ordinary user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("populora_core.sandbox.host.can_spare_uids", lambda: False)
-        with start("bubblewrap", LIMITS) as opened:
-            yield opened
+        with start("bubblewrap", LIMITS) as pool:
+            yield pool
 
 
 def neighbour(number: int) -> tuple[Job, JobResult]:
@@ -281,18 +275,6 @@ def test_an_answer_that_closes_the_call_and_adds_or_true_is_wrong(sandbox: Sandb
         AttemptVerdict.FORMAT_ERROR,
         AttemptVerdict.FORMAT_ERROR,
     ]
-
-
-@pytest.mark.parametrize("name", ["compact", "instruct"])
-def test_an_answer_with_side_effects_is_wrong_and_has_none(
-    sandbox: Sandbox, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POPULORA_HACKED", "no")
-    problem = Problem("p", "code_o", TRIPLE, ("(1,)",), ("[1, 1, 1]",), "")
-    hack = "__import__('os').environ.update(POPULORA_HACKED='yes') or [1, 1, 1]"
-    verdicts = judge(Recorder(sandbox), name, problem, "[1, 1, 1]", hack)
-    assert verdicts == [AttemptVerdict.CORRECT, AttemptVerdict.FORMAT_ERROR]
-    assert os.environ["POPULORA_HACKED"] == "no"
 
 
 @pytest.mark.parametrize("name", ["compact", "instruct"])

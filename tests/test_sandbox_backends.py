@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, run
+from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, opened, run
 
 from populora_core.sandbox.backends import BACKENDS, BackendReport, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
@@ -26,11 +26,7 @@ DIED = {Status.ERROR, Status.KILLED}
 
 @pytest.fixture(scope="module", params=BACKEND_NAMES)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    try:
-        pool = SandboxPool(BACKENDS[request.param](), LIMITS, workers=2, hash_seed=7)
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    with pool:
+    with opened(request.param, hash_seed=7) as pool:
         yield pool
 
 

@@ -185,19 +185,6 @@ def test_a_sweep_goes_on_past_a_container_that_another_is_removing(
     wait_for(lambda: not is_there(stale))
 
 
-@pytest.mark.parametrize("text", ["", "abc", "0123abcd-1-2", "../../etc", "0123abcd-1-2-3-4"])
-def test_only_an_owner_is_read_as_one(text: str) -> None:
-    assert Owner.parse(text) is None
-
-
-def test_an_owner_of_an_earlier_boot_is_gone_and_one_out_of_sight_is_not() -> None:
-    me = Owner.this_process()
-    assert Owner.parse(str(me)) == me
-    assert not me.is_gone()
-    assert Owner("00000000", me.namespace, me.pid, me.started).is_gone()
-    assert not Owner(me.boot, me.namespace + 1, me.pid, "1").is_gone()
-
-
 def test_a_container_killed_in_the_middle_of_a_batch_loses_nothing(pool: SandboxPool) -> None:
     killed = []
 
@@ -283,20 +270,6 @@ def test_a_dead_daemon_gives_infrastructure_and_never_a_verdict(
         daemon.start()
         assert pool.run(squares(10)) == right(10)
         assert pool.outage is None
-
-
-def test_no_daemon_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(SandboxUnavailable, match="no Docker daemon answers") as caught:
-        open_sandbox("docker", LIMITS, workers=2)
-    assert "No such file" in caught.value.got
-    assert caught.value.fix
-
-
-def test_a_daemon_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    with pytest.raises(SandboxUnavailable, match="on this machine"):
-        open_sandbox("docker", LIMITS, workers=2)
 
 
 # The image

@@ -14,12 +14,15 @@ from conftest import GENERATIONS, contents
 from populora_core.lifecycle.loop import train
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import Session
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits
 from populora_core.store.manifest import stage_dir
+from populora_core.support.errors import SandboxUnavailable
 
 pytest.importorskip("docker")
 from populora_core.sandbox import containers  # it imports docker
 
-TOLD = ("no Docker daemon answers", "Expected: one that answers within", "Got: ", "Fix: ")
+TOLD = ("no Docker daemon answers", "Expected: one that answers within", "Got: ", "No such file", "Fix: ")
 
 
 @pytest.fixture
@@ -74,3 +77,9 @@ def test_a_daemon_that_takes_calls_and_answers_none_is_given_up(
         jobs.write_text("")
         done = populora("verify", jobs, "--sandbox", "docker", DOCKER_HOST=f"unix://{tmp_path}/socket")
     assert done.returncode == 2 and "within 0.2 s" in done.stderr, done.stderr
+
+
+def test_a_daemon_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(SandboxUnavailable, match="on this machine"):
+        open_sandbox("docker", Limits(), workers=1)

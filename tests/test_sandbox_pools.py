@@ -6,37 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
-from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, run
+from conftest import alive, wait_for
+from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, opened, run
 
-from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
-from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.processes import descendants
 
 pytestmark = pytest.mark.sandbox
-
-
-def processes_below(pids: list[int]) -> set[int]:
-    """The processes with these ids and all their descendants."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-    found = set(pids)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
 
 
 def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
@@ -44,16 +27,15 @@ def processes_once_programs_run(backend: str, pool_pids: list[int]) -> set[int]:
 
     A container's process id is its runner's; elsewhere a process outside stands above the runner.
     """
-    end = time.monotonic() + PATIENCE
-    generations = 2 if backend == "docker" else 3
-    while len(found := processes_below(pool_pids)) < generations * len(pool_pids):
-        assert time.monotonic() < end, f"only {found} came"
-        time.sleep(0.01)
+    generations, found = 2 if backend == "docker" else 3, set[int]()
+
+    def all_came() -> bool:
+        found.clear()
+        found.update(pool_pids, *map(descendants, pool_pids))
+        return len(found) >= generations * len(pool_pids)
+
+    wait_for(all_came, every=0.01)
     return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
 
 
 @pytest.fixture(params=BACKEND_NAMES)
@@ -62,11 +44,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Callable[..., SandboxPool]
     with ExitStack() as pools:
 
         def make(limits: Limits = LIMITS) -> SandboxPool:
-            try:
-                pool = SandboxPool(BACKENDS[request.param](), limits, workers=2, hash_seed=0)
-            except SandboxUnavailable as error:
-                pytest.skip(str(error))
-            return pools.enter_context(pool)
+            return pools.enter_context(opened(request.param, limits))
 
         yield make
 
@@ -135,7 +113,7 @@ def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callab
     loops = [Job(str(n), LOOP, (f"({n},)",)) for n in range(8)]
     with pytest.raises(KeyboardInterrupt):
         pool.run([Job("first", SQUARE, ("(2,)",)), *loops], close)
-    assert pids and alive(pids) == set()
+    assert pids and not any(map(alive, pids))
 
 
 @pytest.mark.thorough
@@ -152,7 +130,4 @@ pool.run([Job(str(n), {LOOP!r}, (f"({{n}},)",)) for n in range(20)])
         assert host.stdout
         pids = processes_once_programs_run(pool.name, [int(pid) for pid in host.stdout.readline().split()])
         host.kill()
-    end = time.monotonic() + PATIENCE
-    while alive(pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert alive(pids) == set()
+    wait_for(lambda: not any(map(alive, pids)))

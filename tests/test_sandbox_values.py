@@ -8,15 +8,12 @@ from unicodedata import ucd_3_2_0
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sandboxed import BACKEND_NAMES
+from sandboxed import BACKEND_NAMES, opened
 
 from populora_core.problems.parsing import read_arguments
-from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.jobs import Job, Limits, Sandbox
 from populora_core.sandbox.literals import literal, parse_literal
-from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.support.errors import SandboxUnavailable
 
 # What a newer Unicode assigns is printable in newer Pythons alone, so only what the oldest assigns is drawn.
 CHARACTERS = st.characters(max_codepoint=0x2FF) | st.characters(min_codepoint=0x300).filter(
@@ -58,23 +55,16 @@ SEVERAL, FEW = (
 )
 
 
-def opened(kind: str, limits: Limits) -> SandboxPool:
-    try:
-        return SandboxPool(BACKENDS[kind](), limits, workers=2, hash_seed=7)
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="module", params=BACKEND_NAMES)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with opened(request.param, Limits()) as pool:
+    with opened(request.param, Limits(), hash_seed=7) as pool:
         yield pool
 
 
 @pytest.fixture(scope="module")
 def gvisor() -> Iterator[Sandbox]:
     slow = Limits(cpu_seconds=8, wall_seconds=16)  # a page costs several times as much there
-    with opened("gvisor", slow) as pool:
+    with opened("gvisor", slow, hash_seed=7) as pool:
         yield pool
 
 

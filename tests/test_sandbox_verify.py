@@ -11,10 +11,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from conftest import wait_for
+from sandboxed import opened
 
 from populora_core.sandbox import pool as pools
 from populora_core.sandbox import verify as verifying
-from populora_core.sandbox.backends import BACKENDS, open_sandbox
+from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.connection import Connection
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
@@ -40,13 +42,8 @@ SLEEPER = (
 
 @pytest.fixture(scope="module", params=KINDS)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    try:
-        opened = open_sandbox(request.param, LIMITS, workers=2)
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    with opened:
-        assert isinstance(opened, SandboxPool)
-        yield opened
+    with opened(request.param, LIMITS) as pool:
+        yield pool
 
 
 class Counting:
@@ -186,8 +183,7 @@ def test_a_sandbox_that_stays_down_for_longer_than_the_batch_may_take_is_no_verd
         below = [pid for worker in pool.pids for pid in (worker, *descendants(worker))]
         for pid in pool.pids:
             os.kill(pid, signal.SIGKILL)
-        while any(started(pid) != GONE for pid in below):
-            time.sleep(0.01)
+        wait_for(lambda: all(started(pid) == GONE for pid in below), every=0.01)
         monkeypatch.setattr(pools, "batch_seconds", lambda limits, jobs: 0.1)
         results = pool.run([Job(str(n), SQUARE, ("(1,)",)) for n in range(3)])
         assert {result.status for result in results} == {Status.INFRASTRUCTURE}

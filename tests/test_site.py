@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -73,17 +72,3 @@ def test_every_decision_is_a_record_that_search_finds_and_a_link_leads_to(site: 
 def test_a_link_to_code_is_shown_as_its_place(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "index.html").read_text())
     assert "examples/self_play.py" in text
-
-
-def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
-    target = tmp_path / "commands.md"
-    options = ["--name", "populora", "--title", "Commands", "--output", str(target)]
-    command = [sys.executable, "-m", "typer", "populora_core.commands.app", "utils", "docs", *options]
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so `populora` is on the PATH
-    subprocess.run(
-        command, cwd=REPOSITORY, check=True, capture_output=True, env=os.environ | {"PATH": beside}
-    )
-    assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
-        "make docs writes it again"
-    )
-    assert str(REPOSITORY) not in target.read_text()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, wait_for
 
 from populora_core.commands.doctor import gpu_rows
 from populora_core.support import devices
@@ -127,8 +126,7 @@ def test_while_a_stage_runs_the_drivers_tool_tells_how_busy_its_gpus_are(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
     monkeypatch.setattr(devices, "POLL_SECONDS", 0.0)
     with devices.watched("cuda", 2) as busy:
-        while len(busy) < 4:
-            time.sleep(0.01)
+        wait_for(lambda: len(busy) >= 4, every=0.01)
     assert set(busy) == {0.9, 0.3}
     assert "--id=2,5" in asked.read_text()
     with devices.watched("cpu") as idle:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 from browser import MARKS
 from conftest import PATIENCE, wait_for
-from desk import ASKED, ROOT, Desk, at_the_desk, fresh, made
+from desk import ASKED, Desk, at_the_desk, fresh, made, populora
 
 from populora_core.benchmarks.suite import YARDSTICK
 
@@ -58,16 +56,6 @@ def three_kinds(home: Path) -> Path:
         words = ["run", "--preset", preset, "--run-dir", str(folder / name), "--generations", "1", "--plain"]
         populora(*words, *(word for each in ["propose.per_type=4", *settings] for word in ("--set", each)))
     return folder
-
-
-def populora(*words: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "populora_core.commands", *words],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
 
 
 def evaluations(folder: Path) -> dict[str, int]:

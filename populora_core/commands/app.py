@@ -110,7 +110,7 @@ def run(
         float | None,
         typer.Option(
             min=0.0,
-            help="most hours the run may take: estimated in some ten seconds first, and refused if it needs more",
+            help="most hours the run may take on a CPU: estimated in some ten seconds, and refused if it needs more",
         ),
     ] = None,
     prefect: Prefect = None,

@@ -144,6 +144,8 @@ def rerun(
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
         if follower.name == up_to:
+            publish(run.directory)
+            refresh(run.directory)
             return results
         results.append(run_one(session, generation, follower))
     with Trackers(run) as trackers:

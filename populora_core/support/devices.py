@@ -83,8 +83,8 @@ def require_gpus(count: int) -> None:
             expected=f"compute.shards of at most {len(visible)}, the GPUs that are visible, with "
             "sampler.tensor_parallel GPUs each",
             got=str(count),
-            fix="lower compute.shards (populora fork RUN --set compute.shards=N takes a run's generations along); "
-            "where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
+            fix="lower compute.shards; for a run: populora fork RUN --generation LAST --to NEW --set compute.shards=N. "
+            "Where nvidia-smi is missing, name the GPUs in CUDA_VISIBLE_DEVICES",
         )
 
 

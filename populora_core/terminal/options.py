@@ -30,7 +30,7 @@ def run_folder_named(given: str) -> Path:
 
 
 def expanded(given: Path | None) -> Path | None:
-    """A path as an option has it: bash leaves the `~` of --option=~/x to us."""
+    """The path with `~` expanded, which bash leaves as it is in --option=~/x."""
     return None if given is None else Path(os.path.expanduser(given))
 
 

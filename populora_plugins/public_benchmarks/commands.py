@@ -27,7 +27,7 @@ def _suite() -> None:
 
 @suite_app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="a suite (paper, or a suite file), or a benchmark of one")],
+    name: Annotated[str, typer.Argument(help="a suite (paper, or a suite file), or a benchmark of a suite")],
     given: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="take the published files from here", callback=expanded),

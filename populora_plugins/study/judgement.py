@@ -195,7 +195,7 @@ def answers(
     sides = {pair: _sides(arms, *pair, basis) for pair in compared}
     found = [(claim, sides[claim.first, claim.against]) for claim in asked]
     tests = [_tested(claim, sides) for claim, sides in found]
-    unasked = [1.0] * (len(claims) - len(asked))  # the family is one, whatever basis a claim is asked on
+    unasked = [1.0] * (len(claims) - len(asked))  # one family: the strict reading where bases differ
     adjusted = holm([_rejecting(claim, *test) for claim, test in zip(asked, tests, strict=True)] + unasked)
     return [
         _answer(claim, basis, sides, test, p_same, p)

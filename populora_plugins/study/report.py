@@ -211,8 +211,8 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "seeds, as far as all compared arms go. Bands, of the arms that are compared, are "
         "from the lowest to the highest seed. The table has every arm where its own runs end: the mean over seeds, the "
         "lowest and the highest. Best, weakest, vote, taken home, mean@8 and pass@8 are of levels 2 to 5; the member "
-        "taken home is the best on the validation half, or at the end where no run was validated; what is said of "
-        "problems is of the last quarter.",
+        "taken home is the best on the validation half; where no run was validated, the best at the end. What is said "
+        "of problems is of the last quarter.",
         drawn(level_plots(results, deciders(results))),
         (outcomes_table(results),),
     )
@@ -228,7 +228,7 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "arms",
         "What each arm came to",
         "At the budgets of the claims: mean over seeds, lowest and highest. Arms that no claim names describe, they "
-        "decide nothing; one that spends less than a budget has no row. Tokens of evaluations are not counted, also "
+        "decide nothing; one that spends less than a budget has no row. Tokens of evaluations are not counted, even "
         "where an arm takes its fitness from them.",
         tables=tuple(arms_table(results, basis) for basis in Basis),
     )

@@ -32,12 +32,13 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def _ray_folders(pid: int) -> list[Path]:
     """Folders of clusters that the process started."""
-    return [
-        folder
-        for parent in {Path(leftovers.tempfile.gettempdir()), Path("/tmp")}
-        for folder in parent.glob(f"{leftovers.PREFIX}ray-*")
-        if f"-{pid}-" in (folder / leftovers.OWNER).read_text()
-    ]
+    found = []
+    for parent in {Path(leftovers.tempfile.gettempdir()), Path("/tmp")}:
+        for folder in parent.glob(f"{leftovers.PREFIX}ray-*"):
+            with suppress(OSError):  # of another process, which removes it
+                if f"-{pid}-" in (folder / leftovers.OWNER).read_text():
+                    found.append(folder)
+    return found
 
 
 def _sandboxes(pids: list[int]) -> list[str]:

@@ -311,6 +311,7 @@ def test_every_named_base_names_licence_commit_and_the_hash_of_every_wheel() -> 
         assert all(len(sha256) == 64 for sha256 in (base.sha256, *(part.sha256 for part in base.parts)))
 
 
+@pytest.mark.sandbox
 def test_try_says_of_a_base_what_it_can(tmp_path: Path) -> None:
     """A random base proposes nothing valid: the trial has no answers, and it cannot play."""
     file = tmp_path / "small.gguf"

@@ -276,8 +276,11 @@ HOSTILE = [
 def test_hostile_answers_run_nothing(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     texts = [hostile.replace("FILE", str(marker)) for hostile in HOSTILE]
-    compare([Comparison(gold, answer) for text in texts for gold, answer in (("1", text), (text, "1"))])
+    found = compare(
+        [Comparison(gold, answer) for text in texts for gold, answer in (("1", text), (text, "1"))]
+    )
     assert not marker.exists()
+    assert AttemptVerdict.INFRASTRUCTURE not in {finding.verdict for finding in found}
 
 
 def test_sympy_would_evaluate_a_number_and_the_worker_does_not() -> None:

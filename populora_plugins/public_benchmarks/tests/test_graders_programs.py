@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from benchmark_rows import Row, code_row, fenced, functional, stdin
+from sandboxed import BACKEND_NAMES, opened
 
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
 from populora_core.sandbox.backends import SandboxKind, open_sandbox
 from populora_core.sandbox.jobs import Sandbox, python_of
-from populora_core.support.errors import SandboxUnavailable
 from populora_plugins.public_benchmarks.code_tests import code_limits
 from populora_plugins.public_benchmarks.programs import (
     code_blocks,
@@ -55,7 +55,6 @@ def tagged(text: str, tag: str = "") -> str:
     return f"```{tag}\n{text}\n```\n"
 
 
-BACKENDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
 ROUND = {
     "alone": fenced("FUNCTION"),
     "asks for input": fenced("FUNCTION\n\nprint(drop_vowels(input('word: ')))"),
@@ -146,14 +145,10 @@ def test_a_missing_module_is_named_and_a_crash_is_not(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.sandbox
-@pytest.mark.parametrize("kind", BACKENDS)
+@pytest.mark.parametrize("kind", BACKEND_NAMES)
 def test_recursion_through_c_code_is_right_as_deep_as_this_python_goes(kind: SandboxKind) -> None:
     off = RECURSION.replace("0 if", "1 if")
-    try:
-        sandbox = open_sandbox(kind, code_limits(3.0), workers=2)
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    with sandbox:
+    with opened(kind, code_limits(3.0)) as sandbox:
         python = python_of(sandbox.identity).rpartition(".")[0]
         shallow = correct(sandbox, "livecodebench", DEPTH, [fenced(RECURSION), fenced(off)])
         deep = [

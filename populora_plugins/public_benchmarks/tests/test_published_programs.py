@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from published_data import published
 from reference_completions import near_values
+from sandboxed import BACKEND_NAMES, opened
 
 from populora_core.problems.chance import chances
 from populora_core.problems.dialects import DIALECTS, dialect
@@ -22,12 +23,9 @@ from populora_core.problems.parsing import FormatError, read_arguments, read_inp
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm, ballot, problem_type
 from populora_core.problems.types.rules import echoes
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
-from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.jobs import Job, Limits, Sandbox, python_of
 from populora_core.sandbox.literals import canonical_text, literal, parse_arguments, parse_literal
-from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.support.errors import SandboxUnavailable
 
 INSTRUCT = dialect("instruct")
 FILES = {
@@ -51,7 +49,6 @@ BY_HASH_SEED = {"CRUXEval": 0, "Absolute Zero Reasoner": 1}
 """Rows whose output is a dict in an order that the hash seed decides."""
 CUT = 403
 """Characters of a published output that was cut: its first and last 200 with `...` between."""
-BACKEND_NAMES = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "launcher"]
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,7 @@ class Row:
 
 @pytest.fixture(scope="module", params=BACKEND_NAMES)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    try:
-        pool = SandboxPool(BACKENDS[request.param](), Limits(), workers=2, hash_seed=7)
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    with pool:
+    with opened(request.param, Limits(), hash_seed=7) as pool:
         yield pool
 
 

@@ -37,10 +37,11 @@ def test_what_a_prompt_shows_is_what_a_completion_looks_like(spoken, kind: str) 
     assert (read.program, read.inputs) == (DOUBLE, doubled(kind).inputs)
 
 
+@pytest.mark.sandbox
 @pytest.mark.parametrize("kind", TYPES)
 def test_seeds_are_valid_problems_with_the_outputs_they_show(kind: str) -> None:
     seeds = seeds_of(REPL, kind)
-    with open_sandbox("launcher", Limits(), workers=1) as sandbox:
+    with open_sandbox("auto", Limits(), workers=1) as sandbox:
         checks = check_proposals(
             REPL,
             lambda jobs: verify_or_raise(sandbox, jobs, determinism=True),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from conftest import PATIENCE
 from served_fleet import KEY, served, tiny_fleet
 
 from populora_core.sampler.requests import Completion, Request
@@ -58,6 +59,6 @@ def text_of(fleet: Fleet, completion: Completion) -> str:
 
 def counted(address: str, name: str) -> dict[str, int]:
     """Labels -> value of a metric."""
-    text = httpx.get(f"{address}/metrics", headers=BEARER).text
+    text = httpx.get(f"{address}/metrics", headers=BEARER, timeout=PATIENCE).text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(f"populora_{name}")]
     return {label.removeprefix(f"populora_{name}"): int(value) for label, value in lines}

@@ -32,8 +32,14 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(endpoint, "REQUEST_SECONDS", 0.5)
+def seconds() -> float:
+    """Those within which a request must come."""
+    return PATIENCE
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[int]:
+    monkeypatch.setattr(endpoint, "REQUEST_SECONDS", seconds)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
@@ -47,6 +53,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         thread.join(PATIENCE)
 
 
+@pytest.mark.parametrize("seconds", [0.5])
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", HEAD, HEAD + b"\r\n", HEAD + b"\r\nhalf"])
 def test_half_a_request_is_ended(port: int, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:

@@ -12,6 +12,7 @@ import asked_endpoint
 import httpx
 import pytest
 from asked_endpoint import BEARER, PROMPT
+from conftest import PATIENCE
 from served_fleet import KEY, TINY, served
 
 from populora_core.model.base import load_vocabulary
@@ -40,7 +41,8 @@ def test_without_the_key_nothing_is_told(openai: ModuleType, address: str) -> No
             {"Authorization": "Basic x"},
         ):
             encoded = {name: value.encode("latin-1") for name, value in headers.items()}
-            assert httpx.get(address + path, headers=encoded).status_code == 401
+            came = httpx.get(address + path, headers=encoded, timeout=PATIENCE)
+            assert came.status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_without_the_key_nothing_is_told(openai: ModuleType, address: str) -> No
     ],
 )
 def test_a_body_of_garbage_is_refused_in_openais_words(address: str, body: bytes) -> None:
-    came = httpx.post(f"{address}/v1/completions", content=body, headers=BEARER)
+    came = httpx.post(f"{address}/v1/completions", content=body, headers=BEARER, timeout=PATIENCE)
     assert came.status_code == 400, came.text
     told = came.json()["error"]
     assert told["type"] == "invalid_request_error" and told["message"]
@@ -105,7 +107,7 @@ def test_a_body_of_garbage_is_refused_in_openais_words(address: str, body: bytes
 )
 def test_a_field_that_asks_for_nothing_is_none(address: str, field: dict) -> None:
     body = {"model": "base", "prompt": PROMPT, "max_tokens": 1}
-    came = httpx.post(f"{address}/v1/completions", json=body | field, headers=BEARER)
+    came = httpx.post(f"{address}/v1/completions", json=body | field, headers=BEARER, timeout=PATIENCE)
     assert came.status_code == 200, came.text
 
 
@@ -120,7 +122,7 @@ def test_too_many_prompts_are_refused_before_any_is_read(address: str) -> None:
         "model": "base",
         "prompt": ["a"] * 128 + [""],
     }  # the empty one is told of only where prompts are read
-    came = httpx.post(f"{address}/v1/completions", json=body, headers=BEARER)
+    came = httpx.post(f"{address}/v1/completions", json=body, headers=BEARER, timeout=PATIENCE)
     assert came.status_code == 400 and "came 129" in came.json()["error"]["message"]
 
 
@@ -145,7 +147,7 @@ def test_an_assistant_that_said_nothing_is_part_of_a_longer_chat(fleet: Fleet, t
     turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": None}]
     with served(chatty) as address:
         body = {"model": "base", "messages": [*turns, turns[0]], "max_tokens": 2}
-        came = httpx.post(f"{address}/v1/chat/completions", json=body, headers=BEARER)
+        came = httpx.post(f"{address}/v1/chat/completions", json=body, headers=BEARER, timeout=PATIENCE)
     assert came.status_code == 200, came.text
     prompt = fleet.vocabulary.tokenizer("#1\n#\n#1\n", add_special_tokens=False)["input_ids"]
     assert came.json()["usage"]["prompt_tokens"] == len(prompt)
@@ -157,4 +159,5 @@ def test_an_unknown_model_and_an_unknown_path_are_not_found(
     with pytest.raises(openai.NotFoundError, match="student-00-g0003") as refused:
         client.completions.create(model="S9", prompt=PROMPT)
     assert refused.value.code == "model_not_found"
-    assert httpx.get(f"{address}/docs", headers=BEARER).json()["error"]["message"] == "Not Found"
+    came = httpx.get(f"{address}/docs", headers=BEARER, timeout=PATIENCE)
+    assert came.json()["error"]["message"] == "Not Found"

@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_is_told_as_it_goes_in_the_same_logs(copy_of: Callabl
     assert same(in_tensorboard(directory), directory)
     assert same(in_wandb(directory), directory)
     assert len(list((directory / "wandb").glob(f"offline-run-*-{before['wandb']}"))) == 1
-    assert set(descendants(os.getpid())) <= ours
+    wait_for(lambda: set(descendants(os.getpid())) <= ours)
 
 
 @pytest.mark.thorough

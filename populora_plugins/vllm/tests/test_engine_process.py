@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PATIENCE
 from fake_engine import EndlessEngine, FakeEngine, broken
 
 from populora_core.sampler.requests import Request, Served, Text
 from populora_core.support.errors import PopulationError, PopuloraError, WorkerLost
+from populora_plugins.vllm import process
 from populora_plugins.vllm.process import ENDED_BUSY, EngineProcess
 
 MEMBERS = [Served(f"m{number}", Path("none"), f"{number:064x}") for number in range(4)]
@@ -115,6 +118,7 @@ def test_one_in_the_middle_of_a_batch_ends_at_once_when_no_one_waits_for_it(
 
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(process, "END_SECONDS", PATIENCE)
     engine = EngineProcess("fake", EndlessEngine, recycle_after=10)
     engine.load(MEMBERS)
     (running,) = started
@@ -185,7 +189,5 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
     watched = os.pidfd_open(engine)
     parent.kill()
     parent.wait()
-    import select
-
-    assert select.select([watched], [], [], 60.0)[0], "it is still there"
+    assert select.select([watched], [], [], PATIENCE)[0], "it is still there"
     os.close(watched)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from populora_core.model.state import MemberState
 from populora_core.sampler.requests import Request, Served
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import digest
+from populora_core.support.processes import descendants
 from populora_plugins.vllm import sampler as vllm_sampler
 from populora_plugins.vllm.process import EngineProcess
 
@@ -164,8 +164,8 @@ def test_two_hundred_generations_of_it_leave_nothing_behind(said: list[str], tmp
         assert sampler.generate(asked) == alone.generate(asked)
         states, _ = update_members(worker.learn(), states, rows, rules)
         sizes.append((tensors() if number in (9, 199) else 0, len(os.listdir("/proc/self/fd"))))
-    below = ["pgrep", "-c", "-P", str(os.getpid()), "-f", "vllm.process"]
-    assert subprocess.run(below, capture_output=True, text=True).stdout.strip() == "1"
+    below = [Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(os.getpid(), 1)]
+    assert sum("vllm.process" in command for command in below) == 1
     worker.close()
     assert said == ["empty cache"] * 200
     assert sizes[199] == sizes[9]

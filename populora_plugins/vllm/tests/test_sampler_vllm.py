@@ -342,9 +342,13 @@ def test_an_adapter_that_cannot_be_served_is_refused_with_a_remedy(
 
 
 def test_threads_of_the_learner_stay_its_own(sampler: VllmSampler) -> None:
-    torch.set_num_threads(2)
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        sampler.generate(asked("m0"))
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_closing_leaves_no_process_and_a_later_load_starts_again(
