@@ -34,7 +34,7 @@ START_SECONDS = 300.0
 """A server that makes its database again on a busy two-core machine."""
 READY_SECONDS = 60.0
 """The longest that the link waits for the worker; then the page says which deployments are not ready."""
-RUN_STOP_SECONDS = 30.0
+RUN_STOP_SECONDS = 45.0
 """A run that is being ended gives up its stage and stops its sandboxes."""
 PART_STOP_SECONDS = 5.0
 """Server and worker hold nothing that is lost when they are killed."""
@@ -84,7 +84,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
                 say(f"http://{HOST}:{port}", reports + index_path(key, runs))
                 _watch({"server": (server, SERVER_LOG), "worker": (worker, WORKER_LOG)})
         finally:
-            _pause(environment["PREFECT_API_URL"], key)
+            pause_pool(environment["PREFECT_API_URL"], key)
             _stop(worker, server)
 
 
@@ -180,7 +180,7 @@ def _known(key: str) -> dict[str, str]:
     return {"Authorization": f"Basic {b64encode(key.encode()).decode()}"}
 
 
-def _pause(api: str, key: str) -> None:
+def pause_pool(api: str, key: str) -> None:
     """Let no waiting flow run take the place of one that is being ended; the next start ends the pause."""
     client = str(uuid4())
     with suppress(httpx.HTTPError), httpx.Client(base_url=api, headers=_known(key), timeout=5.0) as server:

@@ -18,8 +18,9 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.engine import run_generation
+from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.redoable import startable
+from populora_core.stages.table import STAGES
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
 from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
@@ -139,9 +140,14 @@ def test_a_run_goes_on_from_a_kept_generation_that_was_made_again(copy_of: Calla
 def test_generations_that_an_earlier_one_no_longer_leads_to_are_not_gone_on_from(
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
-    """A resume that made generation 1 again was broken off there: it is what the run goes on from."""
+    """A resume that made generation 1 again was broken off in it, or behind it."""
     run = Run.open(copy_of())
     run.save_redraws({"0001/solve": 3})
+    with Session(run) as session:
+        run_stage(session, 1, STAGES["solve"])
+    assert pruning.plan(run, keep=1).oldest == 0
+    with pytest.raises(RunDirectoryError, match=r"generation 1 .* does not follow"):
+        fork(run, GENERATIONS, tmp_path / "fork", run.config)
     with Session(run) as session:
         run_generation(session, 1)
     with pytest.raises(RunDirectoryError, match=r"generation 2 .* does not follow"):

@@ -21,6 +21,8 @@ import pytest
 from conftest import GENERATIONS, PATIENCE, alive, contents, wait_for
 from prefect_key import PrefectKey
 
+from flows.deploy import POOL
+from flows.ui import pause_pool
 from populora_core.lifecycle.loop import fork
 from populora_core.runs.heartbeat import Beat
 from populora_core.runs.lock import lock
@@ -85,6 +87,20 @@ class Server:
         own = [run for run in found if run["name"].startswith(f"{directory.name} ")]
         return sorted((run["name"], run["state"]["name"]) for run in own)
 
+    def make_pool(self) -> None:
+        subprocess.run(
+            [sys.executable, "-c", "from flows.deploy import make_pool; make_pool(2)"],
+            cwd=ROOT,
+            env=self.environment,
+            check=True,
+        )
+
+    def pool_is_paused(self) -> bool:
+        found = httpx.get(
+            f"{self.url}/work_pools/{POOL}", timeout=PATIENCE, auth=PrefectKey(self.url, self.key)
+        )
+        return bool(found.json()["is_paused"])
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -143,6 +159,16 @@ Promise.all([
 ]).then(done);
 """
 """What a page may try: to read, and to have something made, also with the key and without being allowed to look."""
+
+
+@pytest.mark.foreign
+@pytest.mark.thorough
+def test_the_pool_is_paused_while_runs_are_ended_and_goes_on_at_the_next_start(server: Server) -> None:
+    server.make_pool()
+    pause_pool(server.url, server.key)
+    assert server.pool_is_paused()
+    server.make_pool()
+    assert not server.pool_is_paused()
 
 
 @pytest.mark.foreign

@@ -82,9 +82,7 @@ class ComputeSection(Section):
         "", description="ray: host:port to join; empty: a cluster of this machine, for the run"
     )
     shard_cpus: Positive = Field(1.0, description="ray: cores that a shard's actor reserves on its node")
-    shard_gpus: Annotated[float, Field(ge=0.0)] = Field(
-        0.0, description="ray: GPUs, or a part of one, that a shard reserves"
-    )
+    shard_gpus: Annotated[float, Field(ge=0.0)] = Field(0.0, description="ray: GPUs that a shard reserves")
     shard_seconds: Positive = Field(
         3600.0, description="ray: after this long a shard's worker is ended, and another does it"
     )

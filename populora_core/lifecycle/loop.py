@@ -11,7 +11,7 @@ from populora_core.config.load import Config
 from populora_core.lifecycle.progress import evaluation_again, score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
-from populora_core.lifecycle.standing import follows
+from populora_core.lifecycle.standing import agrees, follows
 from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
 from populora_core.report.scalars import whole_generations
@@ -231,11 +231,11 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
                     got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
                     fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
                 )
-        if number and not follows(source, number):
+        if number and not (follows(source, number) and agrees(source, number)):
             raise RunDirectoryError(
-                f"generation {number} of {source.directory} does not follow from the one before it any more",
+                f"generation {number} of {source.directory} does not follow from what comes before any more",
                 expected=f"one of its generations 0 to {number - 1}",
-                got="other members: a stage before it was made again, and the run has not come here since",
+                got="a stage that was made again, and the run has not come here since",
                 fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
             )
     require_startable(source, generation)

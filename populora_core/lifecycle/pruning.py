@@ -44,18 +44,19 @@ class PrunePlan:
     freed: int
 
 
-def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0) -> PrunePlan:
+def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0, stages: bool = True) -> PrunePlan:
     """Plan what to remove so that the last `keep` generations can still be redone.
 
     Args:
         keep: at least 1.
         every: each so many generations one stays that a fork can start from; 0 for none.
         keep_adapters: of how many generations adapters stay, where of more than can be redone.
+        stages: see `newest_following`.
 
     Raises:
         RunDirectoryError: the run has no complete generation yet.
     """
-    newest = newest_following(run)
+    newest = newest_following(run, stages)
     oldest, oldest_adapter = (max(0, newest - kept + 1) for kept in (keep, max(keep, keep_adapters)))
     with Catalogue(run.directory) as catalogue:
         last = {row["adapter_path"] for row in catalogue.rows("SELECT adapter_path FROM members")}
@@ -98,7 +99,7 @@ def prune_as_configured(run: Run) -> None:
     """
     states, adapters = run.config.store.keep_states, run.config.store.keep_adapters
     if states != "all":
-        chosen = plan(run, states, keep_adapters=sys.maxsize if adapters == "all" else adapters)
+        chosen = plan(run, states, keep_adapters=sys.maxsize if adapters == "all" else adapters, stages=False)
         remove(run, replace(chosen, blocks=()))
 
 

@@ -11,7 +11,7 @@ from populora_core.population.fitness import rank
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
-from populora_core.stages.table import file_name, giver, stages_of
+from populora_core.stages.table import When, file_name, giver, stages_of
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
@@ -48,18 +48,41 @@ def follows(run: Run, generation: int) -> bool:
     first = read_manifest(stage_dir(run.directory, generation, "match"))
     if before is None or first is None:
         return False
-    members = before.contents[file_name("population")]
-    return first.inputs["population"] == hashlib.sha256(members.encode()).hexdigest()
+    return first.inputs["population"] == _input(before.contents[file_name("population")])
 
 
-def newest_following(run: Run) -> int:
+def newest_following(run: Run, stages: bool = True) -> int:
     """The newest generation to which all before it lead: a stage made again may have left later ones behind.
+
+    Args:
+        stages: look within generations too, where one may have been broken off.
 
     Raises:
         RunDirectoryError: no generation is complete yet.
     """
     newest = newest_generation(run)
-    return next((number - 1 for number in range(1, newest + 1) if not follows(run, number)), newest)
+    led = (follows(run, number) and (not stages or agrees(run, number)) for number in range(1, newest + 1))
+    return next((number for number, leads in enumerate(led) if not leads), newest)
+
+
+def agrees(run: Run, generation: int) -> bool:
+    """True if the stages of a generation were made of one another as they are now."""
+    contents: dict[str, str] = {}
+    for stage in stages_of(generation):
+        found = read_manifest(stage_dir(run.directory, generation, stage.name))
+        if found is None:
+            return False
+        for artifact, when in stage.needs.items():
+            content = contents.get(file_name(artifact)) if when is When.NOW else None
+            if content is not None and found.inputs.get(artifact, _input(content)) != _input(content):
+                return False
+        contents |= found.contents
+    return True
+
+
+def _input(content: str) -> str:
+    """The content hash of an input that is one table (`stages.plan.stage_inputs`)."""
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def by_play(run: Run, generation: int) -> list[str]:

@@ -25,6 +25,7 @@ from populora_core.report.series import (
     column,
     first_generations,
     last_generations,
+    noise,
     pooled,
     totals,
     where,
@@ -100,6 +101,8 @@ def _training(figures: Figures) -> str:
         -1: f"down from {percent(before.mean)} at first",
         0: f"as at first ({percent(before.mean)}) within the noise",
     }[changed(before, now)]
+    if noise(before, now) is None:
+        trend = f"{percent(before.mean)} at first"
     if figures.last < 3:
         trend = "too early to speak of a trend"
     learnable = metrics.LEARNABLE.mean(figures, None, newest)

@@ -135,7 +135,7 @@ def _check_gpus(config: Config, source: str) -> None:
     if config.compute.backend != "ray" or config.base.device != "cuda":
         return
     given, engine = config.compute.shard_gpus, config.sampler.tensor_parallel
-    if given < engine:  # a shard takes all memory that it finds, so that two on one GPU run out of it
+    if not given or given < engine > 1:
         raise ConfigError(
             f"{source}: base.device is cuda, but a shard on Ray is given {given:g} GPUs",
             expected=f"compute.shard_gpus of {engine} or more",
@@ -152,6 +152,14 @@ def _check_beginning(config: Config, source: str) -> None:
             expected=f"population.students = {2 * islands} or more on {islands} islands",
             got=f"population.students = {students}",
             fix='add students, or set anchors.source = "replay"',
+        )
+    on_ray = config.compute.backend == "ray" and config.base.device == "cuda"
+    if on_ray and 0 < config.compute.shard_gpus < 1:
+        raise ConfigError(
+            f"{source}: a shard takes all memory that it finds, so that two on one GPU run out of it",
+            expected="compute.shard_gpus of 1 or more",
+            got=str(config.compute.shard_gpus),
+            fix="set compute.shard_gpus = 1",
         )
     if config.rating.draw_probability < LEAST_DRAWS:
         raise ConfigError(

@@ -58,10 +58,11 @@ def defect(name: str, error: BaseException, trace: str = "") -> PopuloraError:
         trace: how `error` came about; its own traceback if empty.
     """
     trace = trace or "".join(traceback.format_exception(error))
-    if NO_MEMORY in trace.strip().splitlines()[-1]:
+    last = trace.strip().splitlines()[-1]
+    if NO_MEMORY in last:
         return PopuloraError(
             f"{name} ran out of the GPU's memory",
-            got=first_line(error),
+            got=last,
             fix="populora fork RUN --generation LAST --to NEW --set update.token_budget=N (or sampler.rows, or "
             "sampler.gpu_memory_utilization, lower than now), then resume NEW; populora run --dry-run says what fits",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import count
@@ -26,7 +25,6 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.decisive import kept_out
-from populora_core.support.devices import hold_device
 from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted
@@ -82,9 +80,6 @@ class Grader:
         for own in suites(run.config):
             require_trusted(own)
         known = held_out(kept_out(run.config))
-        held = ExitStack()
-        held.enter_context(hold_device(run.config.base.device))
-        atexit.register(held.close)
         table = PlayTable(run, self._sandbox, live["teacher"], None, live["seed"])
         last = 0
         for number in count():

@@ -31,7 +31,7 @@ from populora_plugins.study.verdicts import write_verdicts
 
 VOID = "void"
 Play = Callable[[Assignment, Say, Event], object]
-EXIT_SECONDS = 30.0  # for a run's process to end its workers and sandbox
+EXIT_SECONDS = 45.0  # for a run's process to end its workers and sandbox
 
 
 @dataclass(frozen=True, slots=True)

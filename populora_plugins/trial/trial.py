@@ -141,8 +141,9 @@ class Trying:
         known = {program_key(each.program) for each in seeds}
         rng, began = ids.generator(self.seed, trial.problem_type, "references"), time.monotonic()
         for turn in count():
-            hopeless = trial.proposals >= HOPELESS and not trial.valid
-            if turn and (hopeless or self.enough(trial.proposals, time.monotonic() - began)):
+            drawn = turn * LEAST  # by these it ends, also where the sandbox judges none
+            hopeless = drawn >= HOPELESS and not trial.valid
+            if turn and (hopeless or self.enough(drawn, time.monotonic() - began)):
                 return
             self.told(f"{trial.problem_type}: {trial.proposals} proposals ...")
             asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
@@ -156,7 +157,7 @@ class Trying:
         """Groups of attempts, two problems at a time."""
         began, step = time.monotonic(), LEAST // GROUP
         for start in range(0, len(trial.problems), step):
-            if start and self.enough(trial.answers, time.monotonic() - began):
+            if start and self.enough(trial.attempted * GROUP, time.monotonic() - began):
                 return
             self.told(f"{trial.problem_type}: {trial.answers} attempts ...")
             problems = trial.problems[start : start + step]
