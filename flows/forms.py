@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -139,10 +140,13 @@ def this_flow_run() -> FlowRun:
 def run_folder(flow_run: FlowRun) -> Path | None:
     """The run directory that a flow run works on: as its form has it, or named by the time that it was asked for."""
     given = flow_run.parameters.get("run_dir")
-    # A schedule makes several at once; neither Retry nor Resume changes either time.
-    asked = (flow_run.expected_start_time if flow_run.auto_scheduled else None) or flow_run.created
-    if given == "" and asked is not None:
+    if given == "" and (asked := _asked_at(flow_run)) is not None:
         moment = asked.strftime("%Y-%m-%d-%H%M%S")
         file = Path(flow_run.parameters.get("config_file") or flow_run.parameters.get("preset") or "run")
         given = f"runs/{moment}-{file.stem}"
     return (REPOSITORY / os.path.expanduser(given)).resolve() if isinstance(given, str) else None
+
+
+def _asked_at(flow_run: FlowRun) -> datetime | None:
+    """The time of the request, or of the schedule, which makes several at once. Neither Retry nor Resume changes it."""
+    return (flow_run.expected_start_time if flow_run.auto_scheduled else None) or flow_run.created

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def commit_stage(
     key: str = "5" * 64,
     version: int = 1,
     config: Mapping[str, Any] | None = None,
+    population: str = "hash",
 ) -> Manifest:
     """Commit a stage whose rows need to name only what a test is about."""
     with StageWriter(run_dir, generation, stage) as writer:
@@ -45,7 +47,7 @@ def commit_stage(
                 stage_version=version,
                 seed=7,
                 config=config or {"solve": {"samples": 2}},
-                inputs={"population": "hash"},
+                inputs={"population": population},
                 started=1_770_000_000.25,
                 seconds=1.5,
                 code_revision="abc",
@@ -58,11 +60,12 @@ def write_run(run_dir: Path, generations: int = 2) -> Path:
     """Founders, then turns of the loop with one match, two proposals, one problem and two attempts each."""
     founders = [member_row(0, TEACHER), member_row(0, STUDENT)]
     adapters = [adapter_row(0, TEACHER), adapter_row(0, STUDENT)]
-    commit_stage(run_dir, 0, "found", {"population": founders, "adapters": adapters})
+    made = commit_stage(run_dir, 0, "found", {"population": founders, "adapters": adapters})
     for generation in range(1, generations + 1):
+        members = hashlib.sha256(made.contents["population.parquet"].encode()).hexdigest()
         for stage, tables in generation_tables(generation).items():
             extra = {"member_seconds": {TEACHER: 0.5, STUDENT: 0.75}} if stage == "update" else None
-            commit_stage(run_dir, generation, stage, tables, extra)
+            made = commit_stage(run_dir, generation, stage, tables, extra, population=members)
     return run_dir
 
 

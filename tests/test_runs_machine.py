@@ -53,6 +53,7 @@ def test_the_build_of_torch_is_read_without_importing_it(
         ("12.9", ["570.26"], 1, ""),
         ("13.0", ["580.1"], 1, ""),
         ("13.0", ["580.1"], 2, "more shards than GPUs"),
+        ("13.0", ["580.1"], -2, ""),
     ],
 )
 def test_a_device_is_required_as_it_has_to_be_used(
@@ -61,7 +62,9 @@ def test_a_device_is_required_as_it_has_to_be_used(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "cuda_build", lambda: build)
     monkeypatch.setattr(machine, "gpus", lambda: [Gpu("card", driver, 9.0, 80.0, 80.0) for driver in found])
-    config = small_config(base={"device": "cuda"}, compute={"shards": shards})
+    # Shards that take turns in one process need one GPU.
+    compute = {"shards": abs(shards), "backend": "local" if shards > 0 else "inline"}
+    config = small_config(base={"device": "cuda"}, compute=compute)
     if not problem:
         return require_device(config)
     with pytest.raises(ConfigError, match=problem):

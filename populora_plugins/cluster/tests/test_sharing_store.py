@@ -168,10 +168,13 @@ def test_a_store_that_is_not_mounted_is_an_error_and_no_new_store(tmp_path: Path
 
 def test_a_fork_has_a_store_of_its_own_and_shares_what_it_inherits(tmp_path: Path) -> None:
     source = begin(tmp_path / "source", (tmp_path / "store").as_uri(), seed=1)
+    with Session(source) as session:
+        assert session.shared is not None
+        session.shared.redraw({"0000/found": 7})
+    source.save_redraws({"0000/found": 7})
     make(source.directory)
     with pytest.raises(RunDirectoryError, match=r"store\.url="):
         fork(source, 0, tmp_path / "same", source.config)
-    source.save_redraws({"0000/found": 7})
     url = (tmp_path / "store-2").as_uri()
     forked = fork(source, 0, tmp_path / "forked", apply_overrides(source.config, [f"store.url={url}"]))
     pulled = pull(url, tmp_path / "pulled").run

@@ -238,7 +238,7 @@ def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path, cach
 
 
 @pytest.mark.parametrize(
-    ("path", "told"), [(f"gguf:small@{'0' * 64}", "FILE.gguf"), (NAMED["smollm2-135m"].path, "smollm2-135m")]
+    ("path", "told"), [(f"gguf:small@{'0' * 64}", "FILE.gguf"), (NAMED["smollm2-135m"].path, "package index")]
 )
 def test_a_run_whose_dequantised_base_is_gone_says_how_to_make_it_again(path: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
