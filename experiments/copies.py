@@ -147,9 +147,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--at", type=int, default=20, help="generations before the copies are made")
     asked = parser.parse_args()
-    if asked.at <= max(
-        POINTS
-    ):  # evolution comes every --at generations, and would replace copies before their scores
+    # Evolution comes every --at generations, and would replace copies before their scores.
+    if asked.at <= max(POINTS):
         parser.error(f"--at must be above {max(POINTS)}")
     # Both halves: nothing is chosen here.
     suite = load_suite(EvaluateSection(suite="bundled:frontier").file())

@@ -57,11 +57,8 @@ def study(config: Annotated[str, titled("Study file")]) -> State[Any]:
 def play(name: str, run: Assignment, say: Say, stop: Event) -> State[Any] | None:
     """Make one run in a process of its own, and its summary."""
     play_apart(run, say, stop)
-    return (
-        Cancelled(message="it was ended before its summary")
-        if stop.is_set() and not run.summary.exists()
-        else None
-    )
+    ended = stop.is_set() and not run.summary.exists()
+    return Cancelled(message="it was ended before its summary") if ended else None
 
 
 def _log(line: str) -> None:

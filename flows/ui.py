@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from flows.reports import index_path, serve_reports
 from populora_core.report.write import SERVED, SERVED_KEY
 from populora_core.support.errors import PopuloraError
 from populora_core.support.keys import kept_key
+from populora_core.support.ports import require_free_port
 from populora_core.support.processes import descendants
 from populora_core.support.shipped import REPOSITORY
 
@@ -62,7 +62,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
             fix="use it, or stop it first; another PREFECT_HOME holds another server",
         )
     for taken in (port, port + 1):
-        _require_free(taken)
+        require_free_port(HOST, taken)
     _adopt_orphans()
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     key = kept_key(flows.PREFECT_KEY)
@@ -103,19 +103,6 @@ def _environment(port: int, reports: str, key: str) -> dict[str, str]:
             SERVED_KEY: key,
         }
     )
-
-
-def _require_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise PopuloraError(
-                f"port {port} of {HOST} is taken",
-                got=str(error),
-                fix="stop what listens there, or choose another --port",
-            ) from error
 
 
 def _adopt_orphans() -> None:

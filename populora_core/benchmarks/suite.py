@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from populora_core.config.measuring import suite_file
 from populora_core.support.errors import BenchmarkError, DamagedText
 from populora_core.support.received import PlainName, read_toml
 from populora_core.support.registry import is_place
@@ -117,19 +118,17 @@ def named_suite(path: str | Path) -> Suite:
 
 
 def load_suite(path: str | Path) -> Suite:
-    """Read a suite file; `bundled:tiny` is configs/suites/tiny.toml of this project.
+    """Read a suite file, or the one of `bundled:NAME`.
 
     Raises:
         BenchmarkError: no such file, bad TOML, an unknown key or a wrong value.
     """
-    ours = shipped("configs", "suites")
-    if str(path).startswith(BUNDLED):
-        path = ours / f"{str(path).removeprefix(BUNDLED)}.toml"
-    path = Path(os.path.expanduser(path))
+    path = suite_file(str(path))
     try:
         suite = Suite.model_validate(read_toml(path))
     except FileNotFoundError:
-        names = sorted(f"{BUNDLED}{file.stem}" for file in ours.glob("*.toml"))
+        ours = shipped("configs", "suites").glob("*.toml")
+        names = sorted(f"{BUNDLED}{file.stem}" for file in ours)
         raise BenchmarkError(
             f"there is no suite file {path}", fix=f"give a file, or {', '.join(names)}"
         ) from None

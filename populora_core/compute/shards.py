@@ -39,9 +39,7 @@ from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraE
 from populora_core.support.received import below
 
 EXIT_SECONDS = 5.0
-ENGINE_SECONDS = (
-    35.0  # an engine in a process of its own may take 30 s to end, and the GPU is held until then
-)
+ENGINE_SECONDS = 35.0  # an engine in a process of its own may take 30 s, and the GPU is held until then
 
 
 class Compute(Protocol):
@@ -150,9 +148,8 @@ class Shards:
 
     def _take(self, store: ObjectStore, shard: Shard, done: Committed, reused: bool) -> Any:
         """The result of a committed shard, its files in place."""
-        result = decode(
-            store.get_bytes(done.result)
-        )  # damaged, it must be known before files take their places
+        # Read first: if it is damaged, no file may take its place.
+        result = decode(store.get_bytes(done.result))
         targets = {below(self.files, Path(place)): sha256 for place, sha256 in done.files.items()}
         for target, sha256 in targets.items():
             store.fetch(sha256, target)

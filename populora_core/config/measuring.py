@@ -52,7 +52,12 @@ class EvaluateSection(Section):
         return self
 
     def file(self) -> Path:
-        """The suite file; `bundled:tiny` is configs/suites/tiny.toml of this project."""
-        if self.suite.startswith(BUNDLED):
-            return shipped("configs", "suites", f"{self.suite.removeprefix(BUNDLED)}.toml")
-        return Path(os.path.expanduser(self.suite))  # of an unknown user it stays as it is
+        """The suite file."""
+        return suite_file(self.suite)
+
+
+def suite_file(named: str) -> Path:
+    """The file of a suite that a person names; `bundled:tiny` is configs/suites/tiny.toml of this project."""
+    if named.startswith(BUNDLED):
+        return shipped("configs", "suites", f"{named.removeprefix(BUNDLED)}.toml")
+    return Path(os.path.expanduser(named))  # of an unknown user it stays as it is

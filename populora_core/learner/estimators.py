@@ -94,8 +94,7 @@ def maxrl(
 
     The gradient of log p in place of that of p: a problem that is solved once in eight attempts weighs eight times
     one that is nearly always solved, if `clip` is above 1.5 times the attempts. Success is a positive reward; a group
-    without any gives what centring gives.
-    `std_floor` and cohorts do not matter.
+    without any gives what centring gives. `std_floor` and cohorts do not matter.
     """
 
     def by_success(values: Array) -> Array:

@@ -174,7 +174,7 @@ def _publish(
     score_progress(session, generation)
     compact(session.run.directory)
     publish(session.run.directory)
-    prune_as_configured(session.run)
+    prune_as_configured(session.run, generation)
     figures = refresh(session.run.directory)
     if figures is not None:
         if trackers:

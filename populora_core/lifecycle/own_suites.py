@@ -46,13 +46,11 @@ class OwnSuite:
 
 def own_suite(run: Run, name: str, problems: int | None = None) -> Suite:
     """The suite of a name in `OWN_SUITES`; it draws by the run's seed, so that a later one compares with it."""
-    own = OWN_SUITES[name]
+    own, configured = OWN_SUITES[name], getattr(run.config.evaluate, name)
     return Suite(
         suite=name,
         seed=run.config.run.seed,
-        sample=problems
-        or getattr(run.config.evaluate, name)
-        or PROBLEMS,  # as the run itself asks, where it does
+        sample=problems or configured or PROBLEMS,
         benchmarks=own.entries(run.config),
     )
 

@@ -44,19 +44,19 @@ class PrunePlan:
     freed: int
 
 
-def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0, stages: bool = True) -> PrunePlan:
+def plan(run: Run, keep: int, every: int = 0, keep_adapters: int = 0, newest: int | None = None) -> PrunePlan:
     """Plan what to remove so that the last `keep` generations can still be redone.
 
     Args:
         keep: at least 1.
         every: each so many generations one stays that a fork can start from; 0 for none.
         keep_adapters: of how many generations adapters stay, where of more than can be redone.
-        stages: see `newest_following`.
+        newest: the generation that the run goes on from; None to look for it, through all manifests.
 
     Raises:
         RunDirectoryError: the run has no complete generation yet.
     """
-    newest = newest_following(run, stages)
+    newest = newest_following(run) if newest is None else newest
     oldest, oldest_adapter = (max(0, newest - kept + 1) for kept in (keep, max(keep, keep_adapters)))
     with Catalogue(run.directory) as catalogue:
         last = {row["adapter_path"] for row in catalogue.rows("SELECT adapter_path FROM members")}
@@ -91,15 +91,19 @@ def prune(run: Run, keep: int, every: int = 0) -> PrunePlan:
     return chosen
 
 
-def prune_as_configured(run: Run) -> None:
+def prune_as_configured(run: Run, newest: int) -> None:
     """Remove what `store.keep_states` and `store.keep_adapters` do not keep, while this process holds the run's lock.
+
+    Args:
+        newest: the generation that has just ended.
 
     Raises:
         ArtifactError: the disk refused.
     """
     states, adapters = run.config.store.keep_states, run.config.store.keep_adapters
     if states != "all":
-        chosen = plan(run, states, keep_adapters=sys.maxsize if adapters == "all" else adapters, stages=False)
+        kept = sys.maxsize if adapters == "all" else adapters
+        chosen = plan(run, states, keep_adapters=kept, newest=newest)
         remove(run, replace(chosen, blocks=()))
 
 

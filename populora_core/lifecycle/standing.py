@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from populora_core.population.fitness import rank
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
+from populora_core.stages.plan import input_hash
 from populora_core.stages.table import When, file_name, giver, stages_of
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
@@ -48,20 +48,17 @@ def follows(run: Run, generation: int) -> bool:
     first = read_manifest(stage_dir(run.directory, generation, "match"))
     if before is None or first is None:
         return False
-    return first.inputs["population"] == _input(before.contents[file_name("population")])
+    return first.inputs["population"] == input_hash([before.contents[file_name("population")]])
 
 
-def newest_following(run: Run, stages: bool = True) -> int:
+def newest_following(run: Run) -> int:
     """The newest generation to which all before it lead: a stage made again may have left later ones behind.
-
-    Args:
-        stages: look within generations too, where one may have been broken off.
 
     Raises:
         RunDirectoryError: no generation is complete yet.
     """
     newest = newest_generation(run)
-    led = (follows(run, number) and (not stages or agrees(run, number)) for number in range(1, newest + 1))
+    led = (follows(run, number) and agrees(run, number) for number in range(1, newest + 1))
     return next((number for number, leads in enumerate(led) if not leads), newest)
 
 
@@ -74,15 +71,10 @@ def agrees(run: Run, generation: int) -> bool:
             return False
         for artifact, when in stage.needs.items():
             content = contents.get(file_name(artifact)) if when is When.NOW else None
-            if content is not None and found.inputs.get(artifact, _input(content)) != _input(content):
+            if content is not None and found.inputs.get(artifact) not in (None, input_hash([content])):
                 return False
         contents |= found.contents
     return True
-
-
-def _input(content: str) -> str:
-    """The content hash of an input that is one table (`stages.plan.stage_inputs`)."""
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def by_play(run: Run, generation: int) -> list[str]:

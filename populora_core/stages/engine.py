@@ -135,20 +135,18 @@ def _inherited(run: Run, plan: StagePlan, found: Manifest) -> bool:
 
 def _refuse_damaged_past(run: Run, plan: StagePlan) -> None:
     """Raise ArtifactError where what a fork took over is damaged: its own settings would make another past."""
-    folder = stage_dir(run.directory, plan.generation, plan.stage.name)
-    if (
-        plan.stage.own
-        or plan.generation > run.settled
-        or run.redrawn(plan.generation, plan.stage.name) is not None
-    ):
+    generation, name = plan.generation, plan.stage.name
+    if plan.stage.own or generation > run.settled or run.redrawn(generation, name) is not None:
         return
+    folder = stage_dir(run.directory, generation, name)
     found = read_manifest(folder)
-    if folder.is_dir() if found is None else found.key != plan.key and _inherited(run, plan, found):
+    damaged = folder.is_dir() if found is None else found.key != plan.key and _inherited(run, plan, found)
+    if damaged:
         raise ArtifactError(
-            f"{plan.stage.name} of generation {plan.generation} is damaged, and this run took it over from another",
+            f"{name} of generation {generation} is damaged, and this run took it over from another",
             expected="the files that its manifest names: this run's settings would make others",
             got=", ".join(drift(run, plan) or ["its manifest is damaged"]),
-            fix=f"copy {folder} and the members' folders g{plan.generation:04d} from the run "
+            fix=f"copy {folder} and the members' folders g{generation:04d} from the run "
             f"{run.record['forked_from']['run']} or from a copy; with a store, populora pull fetches them",
         )
 

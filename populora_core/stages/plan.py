@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -156,8 +156,13 @@ def stage_inputs(run: Run, stage: Stage, sources: Mapping[str, Sequence[Source]]
     """Input -> content hash, over all generations that it comes from."""
     found = {} if stage is not FOUND else {f"start_from {m}": sha for m, sha in run.start_digests.items()}
     for artifact, parts in sources.items():
-        found[artifact] = hashlib.sha256("".join(part.content for part in parts).encode()).hexdigest()
+        found[artifact] = input_hash(part.content for part in parts)
     return found
+
+
+def input_hash(contents: Iterable[str]) -> str:
+    """The content hash of an input that comes from tables with these."""
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
 
 
 def _source(run: Run, generation: int, stage: Stage, artifact: str) -> Source:

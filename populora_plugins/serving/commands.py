@@ -34,15 +34,16 @@ def serve(
     from populora_core.runs.run import Run, bases
     from populora_core.support.devices import hold_device
     from populora_core.support.keys import kept_key, new_key
+    from populora_core.support.ports import require_free_port
     from populora_core.support.registry import is_place
     from populora_core.terminal.screen import narrated, say
     from populora_core.terminal.trusting import settle
-    from populora_plugins.serving.endpoint import require_free_port, serve_fleet
+    from populora_plugins.serving.endpoint import serve_fleet
     from populora_plugins.serving.fleet import open_fleet
 
     run = Run.open(directory)
     settle(run.name, [*filter(is_place, [run.config.base.dialect]), *bases(run.config)], trust)
-    require_free_port(host, port)
+    require_free_port(host, port)  # clients of another server there would be given this one's key
     key = new_key() if key_file is None else kept_key(key_file)
     with hold_device(run.config.base.device, run.config.sampler.tensor_parallel):
         with narrated("loading the members ..."):

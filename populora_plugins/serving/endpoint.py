@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from populora_core.support.errors import ConfigError
 from populora_plugins.serving.app import application
 from populora_plugins.serving.fleet import Fleet
 
@@ -47,24 +45,6 @@ class Punctual(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
-
-
-def require_free_port(host: str, port: int) -> None:
-    """Raise ConfigError unless a server can listen there.
-
-    Another server's clients would be given this one's key.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"no server can listen on port {port} of {host}",
-                got=str(error),
-                fix="stop what listens there, or choose another --port or --host",
-            ) from error
 
 
 def serve_fleet(fleet: Fleet, key: str, host: str, port: int, *, waiting: int = 512) -> None:

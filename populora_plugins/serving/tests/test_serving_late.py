@@ -18,6 +18,7 @@ from populora_core.commands.app import app
 from populora_core.config.load import Config
 from populora_core.runs.run import Run
 from populora_core.support.errors import ConfigError
+from populora_core.support.ports import require_free_port
 from populora_plugins.serving import endpoint, fleet
 
 HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n"
@@ -83,4 +84,4 @@ def test_a_taken_port_is_refused_before_members_are_loaded(
         done = CliRunner().invoke(app, ["serve", str(run.directory), "--port", str(number)])
     assert isinstance(done.exception, ConfigError), done.output
     assert f"no server can listen on port {number}" in done.exception.problem
-    endpoint.require_free_port("127.0.0.1", number)  # once it is left
+    require_free_port("127.0.0.1", number)  # once it is left
