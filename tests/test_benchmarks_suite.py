@@ -20,7 +20,7 @@ from base_model.suite import STRATA, held_out, shown_in
 from base_model.tables import Type
 from base_model.tokenizer import build_tokenizer
 from populora_core.benchmarks.benchmark import Item, Response, benchmark
-from populora_core.benchmarks.contamination import contamination
+from populora_core.benchmarks.contamination import NGRAM, contamination, item_text
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import FRONTIER, TINY, HeldOut
 from populora_core.benchmarks.heldout import held_out as bundled
@@ -263,13 +263,23 @@ def _wrong_input(fields: dict) -> str:
 
 
 def test_overlap_is_what_is_shared() -> None:
-    items = [Item("a", "b", {"program": "one two three four"}), Item("c", "b", {"program": "five six seven"})]
-    found = contamination(items, ["zero ONE two three"], n=3)
+    words = [f"w{number}" for number in range(NGRAM + 1)]
+    problems = [" ".join(words), "five six seven"]
+    found = contamination(problems, [" ".join(words[:NGRAM]).upper()])
     assert (found.overlapping, found.items, found.documents) == (1, 2, 1)
     assert (found.mean_share, found.highest) == (0.25, 0.5)
-    assert contamination(items, [], n=3).mean_share == 0.0
-    same_id = [items[0], Item("a", "other", items[1].fields)]
-    assert (contamination([*same_id, items[0]], ["one two three"], n=3).items) == 2, (
-        "asked twice, it counts once"
-    )
-    assert contamination(items, ["five six seven"], n=13).highest == 1.0, "a short text is one run"
+    assert contamination(problems, []).mean_share == 0.0
+    assert contamination([*problems, problems[0]], []).items == 2, "asked twice, it counts once"
+    assert contamination(problems, ["five six seven"]).highest == 1.0, "a short text is one run"
+
+
+def test_a_problem_is_read_in_the_columns_that_people_can_read() -> None:
+    item = Item("a", "b", {"question": "one", "packed": "two", "number": 3})
+    assert item_text(item) == "one\ntwo"
+    assert item_text(item, {"question", "number"}) == "one"
+
+
+def test_a_line_of_json_ends_at_its_line_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('{"text": "a\u2028b\x85c"}\r\n\n{"text": "d"}'.encode())
+    assert [row["text"] for row in read_rows(path)] == ["a\u2028b\x85c", "d"]

@@ -55,6 +55,11 @@ def test_help_names_every_command() -> None:
     assert named >= play | {"suite", "study", "verify", "image", "reap", "prune", "bench", "ui", "doctor"}
 
 
+def test_a_wrong_dialect_of_a_trial_is_told_before_its_base_is_looked_for() -> None:
+    tried = populora("try", "--base", "nobody/nothing", "--dialect", "klingon")
+    assert tried.returncode == ERROR and "klingon" in tried.stderr
+
+
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import sys; sys.argv[0] = 'populora'\n"

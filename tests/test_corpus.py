@@ -18,7 +18,7 @@ from populora_core.config.load import Config
 from populora_core.learner.rows import CorpusText
 from populora_core.model.base import load_vocabulary
 from populora_core.problems.dialects import dialect
-from populora_core.runs.preflight import preflight
+from populora_core.runs.preflight import check_changed, preflight
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
@@ -71,6 +71,11 @@ def test_one_that_cannot_be_used_is_refused_before_any_work(
     with pytest.raises(ConfigError, match=told) as raised:
         preflight(using(file), "the test's configuration")
     assert raised.value.expected or raised.value.got
+
+
+def test_a_fork_with_a_corpus_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"update\.corpus cannot be used"):
+        check_changed(using(tmp_path / "nowhere.jsonl"), small_config(), "the settings")
 
 
 def test_a_share_without_a_corpus_is_refused() -> None:

@@ -245,7 +245,7 @@ def test_an_evaluation_of_members_that_were_redrawn_is_set_aside(
         rerun(session, 3, "solve", seed=99)
     assert not folder.exists()
     assert list((directory / "superseded").glob("*/generations/0003/evaluate-tiny"))
-    assert overlap(Run.open(directory), suite, 3).documents > 0
+    assert overlap(Run.open(directory), suite_items(suite, Part.TEST), 3).documents > 0
 
 
 @pytest.mark.thorough

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from populora_core.benchmarks import cruxeval
-from populora_core.benchmarks.files import own_file, read_rows
+from populora_core.benchmarks.files import OwnFile, read_rows
 from populora_core.benchmarks.items import in_order
 from populora_core.config.sections import AnchorSection
 from populora_core.problems.archive import Graded
@@ -36,7 +36,7 @@ PEERS = "peers"
 AGAIN = (REPLAY, PEERS)
 """Sources that give problems of the run's own, which are known and are played nevertheless."""
 RECENT, LEAST = 64, 8  # programs that say how much of a length is solved
-WRITTEN = Path("problems", "train.parquet")  # what `populora problems` writes, in its folder
+ANCHOR_FILE = OwnFile(Path("problems", "train.parquet"), "data set of anchors", "path in anchors.parameters")
 _DRAFT = TypeAdapter(Draft)
 
 
@@ -200,13 +200,8 @@ def read_drafts(path: str, first: int = 0, end: int | None = None) -> Sequence[D
         ProblemError: there is no such file, or a row is no problem.
         BenchmarkError: the file cannot be read.
     """
-    file = _file(path)
+    file = ANCHOR_FILE.at(path)
     return _read(file, file_sha256(file), first, end)
-
-
-def dataset_sha256(path: str) -> str:
-    """The sha256 of a data set's file; raises ProblemError where there is none."""
-    return file_sha256(_file(path))
 
 
 def require_types(types: Sequence[str], path: str, first: int = 0, end: int | None = None) -> None:
@@ -219,10 +214,6 @@ def require_types(types: Sequence[str], path: str, first: int = 0, end: int | No
             got=", ".join(there) or "no row",
             fix="take another data set, or name its types in propose.types",
         )
-
-
-def _file(path: str) -> Path:
-    return own_file(path, WRITTEN, "data set of anchors", "path in anchors.parameters")
 
 
 @lru_cache(maxsize=1)

@@ -77,7 +77,8 @@ class Benchmark(Protocol):
         limits: what one graded program may take; None for the limits of the run, or where nothing is run.
 
     A benchmark may have more: `by_dialect`, True where it asks as the dialect asks students, whose stop texts then end
-    an answer; `chance`, the share that blind guesses get right; `left_out(rows)`, id -> why of rows that it cannot use.
+    an answer; `chance`, the share that blind guesses get right; `left_out(rows)`, id -> why of rows that it cannot use;
+    `text_columns`, those whose text people can read, where not all are.
     """
 
     name: str
@@ -107,7 +108,13 @@ class Benchmark(Protocol):
         ...
 
     def template(self, family: str) -> str:
-        """Name and digest of the template that `prompt` fills, recorded with every result."""
+        """Name and digest of the template that `prompt` fills, recorded with every result and asked for before any.
+
+        Where packages of others grade, their versions belong to it.
+
+        Raises:
+            BenchmarkError: there is no template for this family, or such a package is not installed.
+        """
         ...
 
     def grade(

@@ -67,10 +67,7 @@ class BundledBenchmark:
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
-        attempts = [
-            (problem_of(item), Completed(completion=response.text, finish_reason=response.finish_reason))
-            for item, response in zip(items, responses, strict=True)
-        ]
+        attempts = attempts_of(items, responses)
         judged = judge_attempts(
             dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=False), attempts
         )
@@ -104,6 +101,14 @@ newest_problems = partial(PlayedBenchmark, "newest_problems")
 def problem_of(item: Item) -> Problem:
     """The item as a student's problem."""
     return Problem.of({**item.fields, "problem_id": item.item_id})
+
+
+def attempts_of(items: Sequence[Item], responses: Sequence[Response]) -> list[tuple[Problem, Completed]]:
+    """The responses as a student's attempts at the problems."""
+    return [
+        (problem_of(item), Completed(completion=response.text, finish_reason=response.finish_reason))
+        for item, response in zip(items, responses, strict=True)
+    ]
 
 
 def cut_detail(response: Response, judged: AttemptJudgement) -> str:

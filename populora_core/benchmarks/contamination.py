@@ -6,8 +6,9 @@ the rest is. A small language repeats itself, so the overlap is to be read again
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from populora_core.benchmarks.benchmark import Item
@@ -22,12 +23,10 @@ class Contamination:
     """Overlap of documents with the problems of a suite.
 
     Attributes:
-        n: words of an n-gram.
         overlapping: problems that share at least one n-gram with a document.
         mean_share: over the problems, of the share of their n-grams that some document has.
     """
 
-    n: int
     items: int
     documents: int
     overlapping: int
@@ -35,24 +34,25 @@ class Contamination:
     highest: float
 
 
-def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRAM) -> Contamination:
+def contamination(problems: Iterable[str], documents: Iterable[str]) -> Contamination:
     """The overlap of a suite's problems with the documents that a run trained on.
 
     Args:
-        items: at least one.
+        problems: text of at least one.
         documents: text of the run's problems.
     """
     seen: set[Ngram] = set()
     count = 0
     for document in documents:
-        seen |= ngrams(document, n)
+        seen |= ngrams(document)
         count += 1
-    shares = {}  # by text: a benchmark that is asked at two temperatures counts once
-    for text in map(item_text, items):
-        own = ngrams(text, n)
-        shares[text] = len(own & seen) / len(own) if own else 0.0
+    shares: dict[bytes, float] = {}  # by text: a benchmark that is asked at two temperatures counts once
+    for text in problems:
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        if digest not in shares:
+            own = ngrams(text)
+            shares[digest] = len(own & seen) / len(own) if own else 0.0
     return Contamination(
-        n=n,
         items=len(shares),
         documents=count,
         overlapping=sum(share > 0 for share in shares.values()),
@@ -61,14 +61,19 @@ def contamination(items: Sequence[Item], documents: Iterable[str], n: int = NGRA
     )
 
 
-def item_text(item: Item) -> str:
-    """All text of a problem: question, tests and solution alike, since any of them may have leaked."""
-    return "\n".join(value for value in item.fields.values() if isinstance(value, str))
+def item_text(item: Item, columns: Collection[str] | None = None) -> str:
+    """All text of a problem: question, tests and solution alike, since any of them may have leaked.
+
+    Args:
+        columns: that hold text which people can read; None for all.
+    """
+    told = [value for name, value in item.fields.items() if columns is None or name in columns]
+    return "\n".join(value for value in told if isinstance(value, str))
 
 
-def ngrams(text: str, n: int) -> frozenset[Ngram]:
-    """The distinct runs of n words or signs, in lower case; a shorter text is one run."""
+def ngrams(text: str) -> frozenset[Ngram]:
+    """The distinct runs of `NGRAM` words or signs, in lower case; a shorter text is one run."""
     words = tuple(_WORD.findall(text.lower()))
     if not words:
         return frozenset()
-    return frozenset(words[start : start + n] for start in range(max(1, len(words) - n + 1)))
+    return frozenset(words[start : start + NGRAM] for start in range(max(1, len(words) - NGRAM + 1)))

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from populora_core.benchmarks.files import own_file, read_rows
+from populora_core.benchmarks.files import OwnFile, read_rows
 from populora_core.learner.rows import CorpusText
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ProblemError
 
-WRITTEN = Path("supervised", "train.parquet")  # what `populora problems` writes, in its folder
+CORPUS_FILE = OwnFile(Path("supervised", "train.parquet"), "corpus", "update.corpus")
 
 
 def read_corpus(path: str) -> Sequence[CorpusText]:
@@ -25,17 +25,8 @@ def read_corpus(path: str) -> Sequence[CorpusText]:
         ProblemError: there is no such file, no row, or a row without both.
         BenchmarkError: the file cannot be read.
     """
-    file = _file(path)
+    file = CORPUS_FILE.at(path)
     return _read(file, file_sha256(file))
-
-
-def corpus_sha256(path: str) -> str:
-    """The sha256 of a corpus's file; raises ProblemError where there is none."""
-    return file_sha256(_file(path))
-
-
-def _file(path: str) -> Path:
-    return own_file(path, WRITTEN, "corpus", "update.corpus")
 
 
 @lru_cache(maxsize=1)

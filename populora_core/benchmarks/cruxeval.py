@@ -7,13 +7,14 @@ A problem is asked in the run's own dialect, as students are. An answer is right
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
-from populora_core.benchmarks.bundled import BundledBenchmark, cut_detail, problem_of
+from populora_core.benchmarks.bundled import BundledBenchmark, attempts_of, cut_detail
 from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import AttemptJudgement, Completed, judge_attempts
+from populora_core.problems.grading import AttemptJudgement, judge_attempts
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import (
     FormatError,
@@ -31,6 +32,7 @@ from populora_core.sandbox.verify import verify_or_raise
 
 SCHEMA: Schema = {"code": (str,), "input": (str,), "output": (str,), "id": (str, int)}
 TYPES = ("code_o", "code_i")
+NO_PROBLEM = (FormatError, ProgramSyntaxError)
 
 
 class Cruxeval(BundledBenchmark):
@@ -47,19 +49,20 @@ class Cruxeval(BundledBenchmark):
         """See `Benchmark.load`; `left_out` says which rows make none."""
         items = []
         for row in check_rows(rows, SCHEMA, self.name):
-            if not refused(row):
-                made = {
-                    "problem_type": self.problem_type,
-                    "program": read_program(row["code"]),
-                    "inputs": [read_arguments(row["input"])],
-                    "outputs": [read_output(row["output"])],
-                }
+            with suppress(*NO_PROBLEM):
+                made = {"problem_type": self.problem_type, **_made(row)}
                 items.append(Item(str(row["id"]), self.name, {**row, **made}))
         return items
 
     def left_out(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         """Id of each row that makes no problem -> why."""
-        return {str(row["id"]): why for row in check_rows(rows, SCHEMA, self.name) if (why := refused(row))}
+        found = {}
+        for row in check_rows(rows, SCHEMA, self.name):
+            try:
+                _made(row)
+            except NO_PROBLEM as error:
+                found[str(row["id"])] = str(error)
+        return found
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
@@ -88,12 +91,9 @@ class Cruxeval(BundledBenchmark):
                     return ItemScore(AttemptVerdict.CORRECT, counted)
             return ItemScore(judged.verdict, counted, cut_detail(response, judged))
 
-        problems = [problem_of(item) for item in items]
-        attempts = [
-            (problem, Completed(completion=response.text, finish_reason=response.finish_reason))
-            for problem, response in zip(problems, responses, strict=True)
-        ]
-        return list(map(score, problems, responses, judge_attempts(spoken, run_jobs, attempts)))
+        attempts = attempts_of(items, responses)
+        judged = judge_attempts(spoken, run_jobs, attempts)
+        return list(map(score, [problem for problem, _ in attempts], responses, judged))
 
 
 cruxeval_o = partial(Cruxeval, "code_o")
@@ -105,23 +105,21 @@ def is_row(row: Mapping[str, Any]) -> bool:
     return SCHEMA.keys() <= row.keys()
 
 
-def refused(row: Mapping[str, Any]) -> str:
-    """The reason why a row makes no problem; empty if it makes one."""
-    try:
-        read_program(row["code"])
-        read_arguments(row["input"])
-        read_output(row["output"])
-    except (FormatError, ProgramSyntaxError) as error:
-        return str(error)
-    return ""
-
-
 def drafts(row: Mapping[str, Any]) -> list[Draft]:
     """The row as a draft of each type, for anchors; none where it makes no problem."""
-    if refused(row):
-        return []
-    inputs = (read_arguments(row["input"]),)
-    return [Draft(kind, read_program(row["code"]), inputs, message="") for kind in TYPES]
+    with suppress(*NO_PROBLEM):
+        made = _made(row)
+        return [Draft(kind, made["program"], tuple(made["inputs"]), message="") for kind in TYPES]
+    return []
+
+
+def _made(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of the problem that a row makes; raises `NO_PROBLEM` where it makes none."""
+    return {
+        "program": read_program(row["code"]),
+        "inputs": [read_arguments(row["input"])],
+        "outputs": [read_output(row["output"])],
+    }
 
 
 def same_value(first: str, second: str) -> bool:

@@ -55,8 +55,8 @@ def fetched_file(entry: Entry) -> Path:
     """The file with the rows of a benchmark.
 
     Raises:
-        BenchmarkError: it is not there, says what to download and where to put it; or it is of another revision, or
-            not what was fetched.
+        BenchmarkError: it is not there, says what to download and where to put it; or it is of another data set or
+            revision, or not what was fetched.
     """
     path, record_path = kept_at(entry)
     try:
@@ -69,8 +69,9 @@ def fetched_file(entry: Entry) -> Path:
             fix=how_to_get(entry),
         ) from None
     asked = (entry.dataset, entry.config, entry.split, entry.revision)
-    came = (record.dataset, record.config, record.split, record.revision)
-    if not record.given and asked != came:
+    revision = entry.revision if record.given else record.revision  # of given files we cannot know it
+    came = (record.dataset, record.config, record.split, revision)
+    if asked != came:
         raise BenchmarkError(
             f"the rows of {entry.benchmark} are of another data set than the suite names",
             expected=" ".join(map(str, asked)),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.support.aliases import Row
+from populora_core.support.digest import file_sha256, read_sha256
 from populora_core.support.errors import BenchmarkError, ProblemError
-from populora_core.support.plain import read_plain
 from populora_core.support.received import parse_json, read_json
 
 
@@ -23,14 +23,13 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
         BenchmarkError: no such file, another content than pinned, or no readable rows.
     """
     try:
-        data = read_plain(path)
+        came = read_sha256(path)
     except OSError as error:
         raise BenchmarkError(
             f"there is no benchmark file {path}",
             got=str(error),
             fix="populora suite fetch gets the files of a suite, or takes them --from a folder",
         ) from error
-    came = hashlib.sha256(data).hexdigest()
     if sha256 is not None and came != sha256:
         raise BenchmarkError(
             f"{path} is not the file that the suite was written for",
@@ -57,26 +56,35 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
     return rows
 
 
-def own_file(path: str, written: Path, what: str, setting: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class OwnFile:
     """A file of the user's, given by its place or by that of a folder that `populora problems` wrote.
 
-    Args:
+    Attributes:
         written: where such a folder holds it.
         what: it is, and `setting` that names it, for the error.
-
-    Raises:
-        ProblemError: it is not there.
     """
-    place = Path(os.path.expanduser(path))
-    file = place / written if place.is_dir() else place
-    if not file.is_file():
-        raise ProblemError(
-            f"there is no {what} at {path}",
-            expected=f"a folder that `populora problems` wrote, or a {', '.join(READERS)} file",
-            got=f"nothing at {file}",
-            fix=f"put it there, or correct {setting}; it starts where populora runs",
-        )
-    return file
+
+    written: Path
+    what: str
+    setting: str
+
+    def at(self, path: str) -> Path:
+        """The file; raises ProblemError where there is none."""
+        place = Path(os.path.expanduser(path))
+        file = place / self.written if place.is_dir() else place
+        if not file.is_file():
+            raise ProblemError(
+                f"there is no {self.what} at {path}",
+                expected=f"a folder that `populora problems` wrote, or a {', '.join(READERS)} file",
+                got=f"nothing at {file}",
+                fix=f"put it there, or correct {self.setting}; it starts where populora runs",
+            )
+        return file
+
+    def sha256(self, path: str) -> str:
+        """The sha256 of the file; raises ProblemError where there is none."""
+        return file_sha256(self.at(path))
 
 
 def _parquet(path: Path) -> list[Row]:
@@ -86,7 +94,8 @@ def _parquet(path: Path) -> list[Row]:
 
 
 def _json_lines(path: Path) -> list[Row]:
-    return [parse_json(line, path) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    with path.open(encoding="utf-8", newline="\n") as file:  # a line at a time: there are files of gigabytes
+        return [parse_json(line, path) for line in file if line.strip()]
 
 
 def _json(path: Path) -> list[Row]:

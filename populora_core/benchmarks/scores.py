@@ -179,7 +179,7 @@ def score_rows(items: Sequence[EvaluationItemRow], suite: Suite, base: str | Non
 
 
 def unjudged(items: Iterable[EvaluationItemRow], suite: Suite) -> dict[str, str]:
-    """Benchmark and id of every problem that is missing from a score, or that no one was asked -> why."""
+    """Benchmark and id of every problem that is missing from a score or was never asked -> why."""
     lost = [row for row in items if row["correct"] is None]
     found = {f"{row['benchmark']} {row['item_id']}": row["detail"] or row["verdict"] for row in lost}
     return found | {name: f"not asked: {why}" for name, why in left_out(suite).items()}

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from populora_core.benchmarks.contamination import Contamination
+from populora_core.benchmarks.contamination import NGRAM, Contamination
 from populora_core.benchmarks.scores import (
     ALL,
     BASE,
@@ -98,7 +98,7 @@ def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
     for line in population_lines(found.rows, found.items(), suite):
         say(line)
     with narrated("comparing the suite with the run's problems ..."):
-        shared = overlap(run, suite, found.generation)
+        shared = overlap(run, found.exam.problems, found.generation)
     say(contamination_line(shared, bundled=all(entry.bundled is not None for entry in suite.benchmarks)))
 
 
@@ -234,7 +234,7 @@ def contamination_line(found: Contamination, bundled: bool) -> str:
         else "; look at the problems that overlap most before you trust their scores"
     )
     return (
-        f"contamination: {found.overlapping} of {found.items} problems of the suite share {found.n} words in a row "
+        f"contamination: {found.overlapping} of {found.items} problems of the suite share {NGRAM} words in a row "
         f"with one of the {found.documents} problems of the run; mean overlap {found.mean_share:.1%}, "
         f"highest {found.highest:.0%}{meaning if found.overlapping else ''}"
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from populora_core.benchmarks.contamination import Contamination, contamination
-from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.benchmark import benchmark
+from populora_core.benchmarks.contamination import Contamination, contamination, item_text
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.naming import BEST, member_named
 from populora_core.lifecycle.standing import by_play, living, newest_generation, population_folder
@@ -47,12 +47,14 @@ class Evaluated:
 
     Attributes:
         rows: scores.
+        exam: that was taken.
         made: of the stage; it says if the scores were there already.
     """
 
     folder: Path
     generation: int
     rows: list[EvaluationRow]
+    exam: Exam
     made: StageResult
 
     @property
@@ -129,17 +131,22 @@ class RunEvaluation:
             publish(run.directory)
         folder = stage_dir(run.directory, self.generation, self.stage.name)
         rows = StageTables(folder).rows("evaluations")
-        return Evaluated(folder, self.generation, rows, result)
+        return Evaluated(folder, self.generation, rows, self.exam, result)
 
 
-def overlap(run: Run, suite: Suite, generation: int) -> Contamination:
-    """Overlap of the run's problems, up to a generation, with the suite's reported half."""
-    items = [item for _, own in suite_items(suite, Part.TEST) for item in own]
+def overlap(run: Run, problems: SuiteItems, generation: int) -> Contamination:
+    """Overlap of the run's problems, up to a generation, with those of a suite."""
     texts = []
     for number in range(1, generation + 1):
-        problems = StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
-        texts += [f"{row['program']}\n{row['message']}" for row in problems]
-    return contamination(items, texts)
+        rows = StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
+        texts += [f"{row['program']}\n{row['message']}" for row in rows]
+    return contamination(_texts(problems), texts)
+
+
+def _texts(problems: SuiteItems) -> Iterator[str]:
+    for entry, items in problems:
+        columns = getattr(benchmark(entry.benchmark), "text_columns", None)
+        yield from (item_text(item, columns) for item in items)
 
 
 def selection(evaluation: Manifest) -> str:

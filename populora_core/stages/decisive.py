@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from populora_core.benchmarks.anchors import DATASET, dataset_sha256
-from populora_core.benchmarks.corpus import corpus_sha256
+from populora_core.benchmarks.anchors import ANCHOR_FILE, DATASET
+from populora_core.benchmarks.corpus import CORPUS_FILE
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
@@ -81,14 +81,14 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
             del chosen[section][key]
     if "anchors" in chosen and config.anchors.source == DATASET:
         given = dict(config.anchors.parameters)
-        sha256 = dataset_sha256(str(given.pop("path", None)))
+        sha256 = ANCHOR_FILE.sha256(str(given.pop("path", None)))
         chosen["anchors"]["parameters"] = f"{sha256} {given}" if given else sha256
     half = (config.base.device, config.base.dtype) == ("cpu", "bfloat16")
     longest = max(config.update.pack_tokens, LONG_PACK if half else 0)
     if "update" in chosen and config.update.token_budget < longest:
         chosen["update"]["packs"] = PACKS_RULE
     if config.update.corpus_share and "update" in chosen:
-        chosen["update"]["corpus"] = corpus_sha256(config.update.corpus)
+        chosen["update"]["corpus"] = CORPUS_FILE.sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
         guarded = config.evaluate.guard != "off"  # the base answers too; what is done about it changes no row
         chosen["evaluate"] |= {

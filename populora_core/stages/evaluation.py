@@ -118,7 +118,7 @@ class Exam:
         """The part of a key that says who is asked what, and by which rules it is judged; the suite by itself.
 
         Raises:
-            BenchmarkError: a benchmark has no template for the model family.
+            BenchmarkError: a benchmark has no template for the model family, or what grades it is not installed.
         """
         family = session.run.config.base.dialect
         return {

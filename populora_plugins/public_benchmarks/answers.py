@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$\\]+)")
-_CONNECTOR = re.compile(
-    r"[\s$.,;]*(?:\\[()\[\]])?[\s,;]*(?:and|or|\\text\{\s*(?:and|or)\s*\}|,|;)?\s*(?:\\[()\[\]])?[\s$]*", re.I
+_CONNECTOR = re.compile(  # possessive: one way to match, however long the text
+    r"[\s$,;]*+(?:\\[()\[\]])?+[\s,;]*+(?:and|or|\\text\{\s*+(?:and|or)\s*+\})?+\s*+(?:\\[()\[\]])?+[\s$]*+",
+    re.I,
 )
-_STATED = re.compile(
-    r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*?)\s*(?:\.\s|\.?\s*$|\n)",
-    re.I | re.M,
-)
+_STATED = re.compile(r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*)", re.I)
+_FULL_STOP = re.compile(r"\.(?=\s|\Z)")
 _NUMBER_AND_PROSE = re.compile(
     r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"
 )
 _HEDGE = re.compile(r"(?:about|approximately|exactly|roughly)\s+(?=[-$\\]*\d)", re.I)
 _HASHES = re.compile(r"####\s*(?P<answer>(?!\d+[.)]\s)[^\sA-Za-z*][^\n]*)")  # words are a heading
 _WORDS = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
-_TAG = re.compile(r"<answer>\s*(?P<answer>.*?)\s*</answer>", re.S)
+_OPEN, _CLOSE = "<answer>", "</answer>"
 
 
 def mathematics_answer(text: str) -> str | None:
     """The final answer of a worked solution; None if it states none.
 
     The last box counts. Boxes that only commas, "and" or "or" keep apart are one answer of several values. Without
-    a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". `####` before words is a heading, and
-    counts last. A number that merely comes last is no answer.
+    a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". `####` before words is taken for a
+    heading and is tried last. A number that merely comes last is no answer.
     """
     boxes = _boxes(text)
     if boxes:
@@ -38,11 +38,33 @@ def mathematics_answer(text: str) -> str | None:
                 break
             values.insert(0, earlier[2])
         return ", ".join(values) if all(values) else None
-    for pattern in (_TAG, _HASHES, _STATED, _WORDS):
-        found = [match["answer"].strip() for match in pattern.finditer(text)]
-        if found and found[-1]:
-            return _number_before_prose(found[-1]) if pattern is _STATED else found[-1]
-    return None
+    hashes, words = (
+        [match["answer"].strip() for match in pattern.finditer(text)] for pattern in (_HASHES, _WORDS)
+    )
+    stated = [_number_before_prose(each) for each in _stated(text)]
+    return tagged(text) or next((found[-1] for found in (hashes, stated, words) if found), None)
+
+
+def tagged(text: str) -> str | None:
+    """The content of the last `<answer>...</answer>`, stripped; None without one.
+
+    It takes time in proportion to the text: a pattern may take its cube, on blanks that a model repeats.
+    """
+    found, place = None, 0
+    while (start := text.find(_OPEN, place)) >= 0 and (end := text.find(_CLOSE, start)) >= 0:
+        found, place = text[start + len(_OPEN) : end].strip(), end + len(_CLOSE)
+    return found
+
+
+def _stated(text: str) -> Iterator[str]:
+    """Each text that follows "the answer is", to the end of its sentence or line."""
+    place = 0
+    while match := _STATED.search(text, place):
+        line = match["answer"]
+        stop = _FULL_STOP.search(line, 1)
+        end = stop.start() if stop else len(line)
+        yield line[:end].rstrip()
+        place = match.start("answer") + end
 
 
 def _number_before_prose(stated: str) -> str:

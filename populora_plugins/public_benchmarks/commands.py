@@ -61,12 +61,14 @@ def fetch(
 
 
 def _is_here(entry: Entry) -> bool:
-    """True if the rows are on this machine, as they were fetched."""
+    """True if the rows are on this machine, as they were fetched and as the suite pins them."""
     from populora_core.benchmarks.fetched import fetched_file
+    from populora_core.support.digest import file_sha256
     from populora_core.support.errors import BenchmarkError
 
     try:
-        return fetched_file(entry).is_file()
+        file = fetched_file(entry)
+        return entry.sha256 is None or file_sha256(file) == entry.sha256
     except BenchmarkError:
         return False
 

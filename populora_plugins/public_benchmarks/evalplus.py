@@ -7,6 +7,7 @@ program; where that is too much for the reference, its inputs run one by one, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +31,14 @@ from populora_plugins.public_benchmarks.code_tests import (
     score_programs,
 )
 from populora_plugins.public_benchmarks.evalplus_rules import mbpp_arguments, right
-from populora_plugins.public_benchmarks.programs import code_blocks, function_body, function_code, needed
+from populora_plugins.public_benchmarks.programs import (
+    code_blocks,
+    defines,
+    function_body,
+    function_code,
+    needed,
+    parsed,
+)
 
 FLOOR_SECONDS = 2.0
 FACTOR = 5.0
@@ -52,9 +60,11 @@ SCHEMA: Schema = {
 }
 
 GROUPS = ("base_input", "plus_input")
-STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n#", "\n```")
-HEAD_STOPS = (*STOPS, "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
+STOPS = ("\nif __name__", "\ndef main(", "\nprint(", '\n"""', "\nassert ", "\n```")
+HEAD_STOPS = (*STOPS, "\n#", "\ndef ", "\nclass ", "\nimport ", "\nfrom ")
 """Stop texts where the prompt is the head of the function."""
+_COMMENTS = re.compile(r"\n#.*+\n*+(?:#.*+\n*+)*+(?=\S|\Z)")
+"""Comments at the margin that no indented line follows: where a base model begins something else."""
 
 
 Arguments = Callable[[str, Sequence[Any]], list[Any]]
@@ -75,7 +85,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 7
+    version = 8
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 
@@ -154,7 +164,11 @@ class EvalPlus:
         """The candidate's program; None if the completion holds none."""
         prompt, entry_point = item.fields["prompt"], item.fields["entry_point"]
         if family == prompts.COMPLETION:
-            return prompt + cut_at(text, self.stops)
+            text = cut_at(text, self.stops)
+            ends = (found.start() for found in _COMMENTS.finditer(text))
+            return prompt + next(
+                (text[:end] for end in ends if _is_whole(prompt + text[:end], entry_point)), text
+            )
         if (code := function_code(text, entry_point)) is not None:
             return code
         blocks = code_blocks(text)
@@ -184,6 +198,10 @@ class EvalPlus:
                 if not right(fields["entry_point"], arguments, answer, wanted, fields["atol"]):
                     return ItemScore(AttemptVerdict.WRONG, program, f"{group} {first + number} is wrong")
         return ItemScore(AttemptVerdict.CORRECT, program)
+
+
+def _is_whole(code: str, entry_point: str) -> bool:
+    return parsed(code) is not None and defines(code, entry_point)
 
 
 def _groups(item: Item) -> list[Inputs]:

@@ -146,7 +146,8 @@ def _lines(paths: Iterable[Path], workshop: Path) -> Iterator[str]:
                 raise BenchmarkError(f"{path} cannot be unpacked", got=str(error)) from error
         if source.suffix == ".jsonl":
             read_rows(source)
-            yield from filter(str.strip, source.read_text(encoding="utf-8").split("\n"))
+            with source.open(encoding="utf-8") as lines:
+                yield from (line.removesuffix("\n") for line in lines if line.strip())
         else:
             yield from map(_line, read_rows(source))
 

@@ -107,6 +107,7 @@ class LiveCodeBench:
     votes = False
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA
+    text_columns = SCHEMA.keys() - {"private_test_cases"}  # which are packed
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         """See `Benchmark.load`. Private cases are unpacked when they are needed: they are gigabytes."""

@@ -58,24 +58,34 @@ def read_cases(text: str, source: str) -> list[Case]:
         source: whose they are, for the error.
 
     Raises:
-        BenchmarkError: neither JSON nor packed JSON of cases, or a pickle of anything but text.
+        BenchmarkError: neither JSON nor packed JSON of cases, a pickle of anything but text, or a functional case
+            whose arguments or result are no JSON.
     """
     try:
         try:
             cases = json.loads(text)
         except ValueError:
             cases = json.loads(_unpack(text))
-        return [Case(str(case["input"]), str(case["output"]), TestType(case["testtype"])) for case in cases]
+        return list(map(_case, cases))
     except (
         ValueError, TypeError, KeyError, EOFError, AttributeError, IndexError, ImportError, MemoryError, RecursionError,
         pickle.UnpicklingError, zlib.error, binascii.Error,
     ) as error:  # fmt: skip
         raise BenchmarkError(
             f"the test cases of {source} cannot be read",
-            expected='JSON [{"input", "output", "testtype"}, ...], or base64 of zlib of a pickle of that text',
+            expected='JSON [{"input", "output", "testtype"}, ...], functional ones JSON themselves, or base64 of zlib '
+            "of a pickle of that text",
             got=f"{type(error).__name__}: {error}",
             fix="fetch the file again; nothing of it was executed",
         ) from None
+
+
+def _case(given: Mapping[str, Any]) -> Case:
+    case = Case(str(given["input"]), str(given["output"]), TestType(given["testtype"]))
+    if case.kind is TestType.FUNCTIONAL:
+        arguments_of(case)
+        json.loads(case.output)
+    return case
 
 
 def _unpack(text: str) -> str:

@@ -7,7 +7,6 @@ are asked for; and what one costs is counted in CPU time, so that a busy machine
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
+from populora_plugins.public_benchmarks.packages import version_of
 
 WORKER = Path(__file__).with_name("math_worker.py")
 CPU_SECONDS = 5.0
@@ -26,7 +26,8 @@ MEMORY_BYTES = 2 << 30
 WALL_SECONDS = 300.0
 """Wall time beside ten times the CPU time: after that, a process that neither answers nor works counts as lost."""
 TRIES = 2
-INSTALL = "pip install -e '.[evaluation]'"
+PACKAGES, EXTRA = ("math-verify", "latex2sympy2-extended"), "evaluation"
+"""The packages that decide, and the extra that brings them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,10 @@ def compare(
     the time was over, else with the same one, which is `infrastructure` once it has ended `TRIES` processes.
 
     Raises:
-        BenchmarkError: math-verify is not installed, or the process does not start.
+        BenchmarkError: one of `PACKAGES` is not installed, or the process does not start.
     """
-    if importlib.util.find_spec("math_verify") is None:
-        raise BenchmarkError(
-            "mathematics is graded by math-verify, which is not installed",
-            expected="the extra `evaluation`",
-            fix=INSTALL,
-        )
+    for package in PACKAGES:
+        version_of(package, EXTRA)
     command = [sys.executable, "-P", str(WORKER), str(cpu_seconds), str(memory_bytes)]
     found: dict[Comparison, Finding] = {}
     lost: Counter[Comparison] = Counter()
@@ -98,7 +95,7 @@ def _run(
         raise BenchmarkError(
             "the process that compares mathematical answers does not start",
             got=f"exit status {status} of {' '.join(command)}",
-            fix=f"run that command to see why; {INSTALL} installs what it needs",
+            fix=f"run that command to see why; pip install -e '.[{EXTRA}]' installs what it needs",
         )
     _ready, *answers, _unfinished = output.split(b"\n")
     return [

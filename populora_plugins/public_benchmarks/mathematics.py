@@ -22,7 +22,8 @@ from populora_core.sandbox.jobs import Sandbox
 from populora_core.support.errors import BenchmarkError
 from populora_plugins.public_benchmarks import prompts
 from populora_plugins.public_benchmarks.answers import cut_at, mathematics_answer, signs_as_latex
-from populora_plugins.public_benchmarks.math_judge import Comparison, Finding, compare
+from populora_plugins.public_benchmarks.math_judge import EXTRA, PACKAGES, Comparison, Finding, compare
+from populora_plugins.public_benchmarks.packages import version_of
 
 PublishedRow = Mapping[str, Any]
 NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")
@@ -31,7 +32,8 @@ NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")
 _SCIENTIFIC = re.compile(r"(?<![\w\\])(-?\d+(?:\.\d+)?)\s*[eE]\s*\{?([+-]?\d+)\}?(?!\w)")
 _MODULUS = re.compile(r"\s*\\(?:pmod\s*\{[^{}]*\}|bmod\s*\S+)\s*$")
 _POINT = re.compile(r"(?<=\d)\.(?=[/*+)-])")
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}")
+_REPEATING = re.compile(r"(?<!\d)(\d{0,999})\.(\d{0,999})\\overline\{(\d{1,999})\}")
+"""A repeating decimal, of so few digits that Python writes its fraction out."""
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
 _DOLLAR = re.compile(r"(?:\\text\s*\{\s*\\?\$\s*\}|\\\$)\s*")
 _ABOUT = re.compile(r"(?:\\approx|(?:about|approximately|exactly|roughly)\b)\s*", re.I)
@@ -58,7 +60,7 @@ class MathBenchmark:
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
-    version = 4
+    version = 5
     votes = True
     limits = None
 
@@ -84,16 +86,16 @@ class MathBenchmark:
     def _checked(self, rows: list[PublishedRow]) -> list[PublishedRow]:
         """The rows, by the columns of the form that the first of them has."""
         columns = rows[0].keys() if rows else set()
-        other = (
-            self.variant is not None and not self.schema.keys() <= columns and self.variant.keys() <= columns
-        )
-        return check_rows(rows, self.variant if other and self.variant else self.schema, self.name)
+        forms = [form for form in (self.schema, self.variant) if form is not None and form.keys() <= columns]
+        return check_rows(rows, forms[0] if forms else self.schema, self.name)
 
     def prompt(self, item: Item, family: str) -> str:
         return prompts.fill(family, "mathematics", problem=self.question(item.fields).strip())
 
     def template(self, family: str) -> str:
-        return prompts.record(family, "mathematics")
+        """See `Benchmark.template`. What math-verify says differs by version, so its versions are told too."""
+        told = [prompts.record(family, "mathematics")]
+        return ", ".join([*told, *(f"{package} {version_of(package, EXTRA)}" for package in PACKAGES)])
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox | None

@@ -10,7 +10,8 @@ import ast
 import re
 import symtable
 import warnings
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 _OPENING = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*$")
 _CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*$")
@@ -21,6 +22,8 @@ READS = frozenset({"input", "stdin", "open", "fileinput", "read", "readline", "r
 WRITES = frozenset({"print", "stdout", "write", "writelines"})
 KEPT_CALLS = frozenset({"setrecursionlimit"})
 """Calls of modules that prepare for the function rather than use it."""
+ENDS = frozenset({"exit", "_exit"})
+"""Functions of modules that fill nothing of what they are given."""
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -128,28 +131,32 @@ def needed(code: str, name: str) -> str:
     if tree is None:
         return code
     statements = [each for each in tree.body if not _runs_the_file(each)]
-    modules = {
-        bound
-        for each in statements
-        if isinstance(each, (ast.Import, ast.ImportFrom))
-        for bound in _bound(each)
-    }
+    try:
+        kept = _serving(statements, name)
+    except RecursionError:  # an expression of a thousand levels
+        return code
+    if not kept:
+        return code
+    lines = code.encode().split(b"\n")  # columns are places in UTF-8
+    return "\n".join(_source(lines, statements[number]) for number in sorted(kept))
+
+
+def _serving(statements: Sequence[ast.stmt], name: str) -> set[int]:
+    """The numbers of the statements that the function `name` needs; none where nothing binds it."""
+    calls = _calls(statements, name)
     wanted, kept = {name}, set[int]()
     while True:
         more = {
             number
             for number, each in enumerate(statements)
-            if number not in kept and _serves(each, wanted, modules)
+            if number not in kept and _serves(each, wanted, calls)
         }
         if not more:
             break
         kept |= more
         for number in more:
-            wanted |= _names(statements[number])
-    if not any(name in _bound(statements[number]) for number in kept):
-        return code
-    lines = code.encode().split(b"\n")  # columns are places in UTF-8
-    return "\n".join(_source(lines, statements[number]) for number in sorted(kept))
+            wanted |= _used(statements[number])
+    return kept if any(name in _bound(statements[number]) for number in kept) else set()
 
 
 def _last(blocks: Sequence[str], fits: Callable[[str], bool]) -> str:
@@ -190,11 +197,68 @@ def _names(node: ast.AST) -> set[str]:
     return found
 
 
-def _bound(node: ast.AST, modules: Set[str] = frozenset()) -> set[str]:
-    """The names that a statement of the top level binds or fills; those inside of functions and classes are not.
+def _used(statement: ast.stmt) -> set[str]:
+    """The names of the program that a statement uses; of a function, not its parameters and what it binds itself."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return _names(statement)
+    try:
+        table = symtable.symtable(ast.unparse(statement), "<statement>", "exec")
+    except (SyntaxError, ValueError):  # Python 3.11 cannot write out every f-string that it parses
+        return _names(statement)
+    return {*table.get_identifiers(), *_globals_of(table)}
 
-    A call of one of the modules fills nothing.
+
+def _globals_of(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the program that the scopes inside of this one use."""
+    for inner in table.get_children():
+        yield from (symbol.get_name() for symbol in inner.get_symbols() if symbol.is_global())
+        yield from _globals_of(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The calls by which a program fills names.
+
+    Attributes:
+        modules: names that imports bind; their functions fill the names that they are given.
+        fills: function or class of the program -> names outside of it that a call binds or fills.
     """
+
+    modules: Set[str] = frozenset()
+    fills: Mapping[str, Set[str]] = field(default_factory=dict)
+
+
+def _calls(statements: Sequence[ast.stmt], name: str) -> _Calls:
+    """The calls that fill names. One of `name` itself is an example of its use, one that reads runs the file."""
+    modules, fills = set[str](), dict[str, Set[str]]()
+    for each in statements:
+        if isinstance(each, (ast.Import, ast.ImportFrom)):
+            modules |= _bound(each)
+    for each in statements:
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            fills[each.name] = frozenset()
+        if isinstance(each, ast.FunctionDef) and each.name != name and not READS & _names(each):
+            fills[each.name] = _outside(each, _Calls(modules))
+    return _Calls(modules, fills)
+
+
+def _outside(function: ast.FunctionDef, calls: _Calls) -> set[str]:
+    """The names of the program that a function binds or fills when it is called."""
+    own, shared = set[str](), set[str]()
+    for part in ast.walk(function):
+        match part:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                own.add(name)
+            case ast.FunctionDef() | ast.ClassDef() | ast.Import() | ast.ImportFrom():
+                own |= _bound(part)
+            case ast.Global(names=names):
+                shared.update(names)
+    filled = {name for each in function.body for name in _bound(each, calls)}
+    return filled - (own - shared)
+
+
+def _bound(node: ast.AST, calls: _Calls = _Calls()) -> set[str]:
+    """The names that a statement of the top level binds or fills; those inside of functions and classes are not."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     found: set[str] = set()
@@ -208,36 +272,53 @@ def _bound(node: ast.AST, modules: Set[str] = frozenset()) -> set[str]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         found.add(node.id)
     if isinstance(node, ast.Expr):
-        found |= _filled(node.value) - modules
+        found |= _filled(node.value, calls)
     for part in ast.iter_child_nodes(node):
-        found |= _bound(part, modules)
+        found |= _bound(part, calls)
     return found
 
 
-def _filled(value: ast.expr) -> set[str]:
-    """The name whose method an expression calls for what it does: `seen.add(1)`, also in a comprehension."""
+def _filled(value: ast.expr, calls: _Calls) -> set[str]:
+    """The names that an expression fills by a call, also in a comprehension.
+
+    These are the owner of a method (`seen.add(1)`), what a function of a module is given (`heapify(heap)`), and what
+    one of the program's own fills (`sieve(100)`).
+    """
     if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return _filled(value.elt)
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return _filled(value.elt, calls)
+    if not isinstance(value, ast.Call):
         return set()
-    owner = value.func.value
+    owner = value.func
     while isinstance(owner, (ast.Subscript, ast.Attribute)):
         owner = owner.value
-    return {owner.id} if isinstance(owner, ast.Name) else set()
+    if not isinstance(owner, ast.Name):
+        return set()
+    of_module = owner.id in calls.modules
+    match value.func:
+        case ast.Attribute() if not of_module:
+            return {owner.id}
+        case ast.Name(id=called) if not of_module:
+            return set(calls.fills.get(called, ()))
+        case ast.Name(id=called) | ast.Attribute(value=ast.Name(), attr=called) if called not in ENDS:
+            taken = (*value.args, *(each.value for each in value.keywords))
+            return {each.id for each in taken if isinstance(each, ast.Name)} - calls.fills.keys()
+    return set()
 
 
-def _serves(statement: ast.stmt, wanted: set[str], modules: set[str]) -> bool:
+def _serves(statement: ast.stmt, wanted: set[str], calls: _Calls) -> bool:
     """True if a statement is part of what binds, fills or prepares one of the names."""
     if isinstance(statement, ast.ImportFrom) and (
         statement.module == "__future__" or statement.names[0].name == "*"
     ):
         return True
     if isinstance(statement, ast.Expr):
-        call, filled = statement.value, _filled(statement.value)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and filled & modules:
-            return isinstance(call.func.value, ast.Name) and call.func.attr in KEPT_CALLS
-        return bool((filled - modules) & wanted)
-    return not isinstance(statement, ast.Assert) and bool(_bound(statement, modules) & wanted)
+        match statement.value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=called)) if (
+                name in calls.modules and called in KEPT_CALLS
+            ):
+                return True
+        return bool(_filled(statement.value, calls) & wanted)
+    return not isinstance(statement, ast.Assert) and bool(_bound(statement, calls) & wanted)
 
 
 def _runs_the_file(statement: ast.stmt) -> bool:

@@ -8,6 +8,7 @@ answer ends where it starts on something new.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from populora_core.problems.dialects.templates import TemplateFolder
@@ -24,13 +25,18 @@ def fill(family: str, name: str, **values: str) -> str:
         BenchmarkError: there is no such template.
     """
     _path(family, name)
-    return TemplateFolder(TEMPLATES / family).fill(name, **values)
+    return _folder(family).fill(name, **values)
 
 
 def record(family: str, name: str) -> str:
     """Family, name and the first 12 hex digits of the template's sha256, as kept with every result."""
     digest = hashlib.sha256(_path(family, name).read_bytes()).hexdigest()
     return f"{family}/{name} {digest[:12]}"
+
+
+@cache
+def _folder(family: str) -> TemplateFolder:
+    return TemplateFolder(TEMPLATES / family)
 
 
 def _path(family: str, name: str) -> Path:

@@ -8,43 +8,52 @@ A suite names generators, and how many problems of each are made from which seed
     config = "50@7"
     revision = "0.1.25"
 
-`populora suite fetch` makes the rows once; they are kept and checked as those of a download are. A verifier gets the
-problem as its generator makes it again: JSON would give it lists in place of tuples. Some verifiers
-evaluate what a model wrote; those generators are refused, as model text runs nowhere but in the sandbox.
+`populora suite fetch` makes the rows once; they are kept and checked as those of a download are. What a verifier needs
+to know of a problem is kept as a Python literal: JSON would give it lists in place of tuples, and some generators make
+another problem in another process. Some verifiers evaluate what a model wrote; those generators are refused, as model
+text runs nowhere but in the sandbox.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Limits, Sandbox
-from populora_core.support.errors import BenchmarkError
+from populora_core.sandbox.literals import NotPlainData, literal, parse_literal
+from populora_core.support.errors import BenchmarkError, DamagedText
+from populora_core.support.received import parse_json
 from populora_plugins.public_benchmarks import prompts
+from populora_plugins.public_benchmarks.answers import tagged
+from populora_plugins.public_benchmarks.packages import version_of
 
 PREFIX = "reasoning-gym:"
 EVALUATES = re.compile(r"\b(?:eval|exec|compile)\(|\bsympy\b")
-ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.S)
+HUGE = re.compile(r"[\d.]e[+-]?[\d_]{5}", re.I)
+"""A number that exact arithmetic would take hours over, and verifiers have no time limit."""
+MADE_AGAIN = {"index", "seed", "size"}
+"""Columns of rows as they were kept once, without what a verifier needs."""
 
 
 class ReasoningGym:
     """Problems of some generators; a problem's stratum is its generator."""
 
     name = "reasoning_gym"
-    version = 2
+    version = 3
     schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
     votes = True
     limits: Limits | None = None
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> list[Item]:
         checked = check_rows(rows, self.schema, self.name)
+        for row in checked:
+            _entry(row)
         return [
             Item(f"{row['generator']}-{_digest(row['question'])}-{number}", self.name, row, row["generator"])
             for number, row in enumerate(checked)
@@ -54,20 +63,21 @@ class ReasoningGym:
         return prompts.fill(family, "reasoning", problem=item.fields["question"].strip())
 
     def template(self, family: str) -> str:
-        return prompts.record(family, "reasoning")
+        """See `Benchmark.template`. The verifiers are the package's, so its version is told too."""
+        return f"{prompts.record(family, 'reasoning')}, reasoning-gym {_version()}"
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
         """See `Benchmark.grade`. The generator's verifier decides: a score of 1 is right, anything less is wrong."""
-        makers = {_maker(item): generator(_maker(item)[0], **dict(_maker(item)[1])) for item in items}
+        graders = {name: generator(name, seed=0, size=1) for name in {item.stratum for item in items}}
         return [
-            _score(makers[_maker(item)], item, _answer(response.text, family))
+            _score(graders[item.stratum], item, _answer(response.text, family))
             for item, response in zip(items, responses, strict=True)
         ]
 
 
-def generated(dataset: str, config: str | None, revision: str | None) -> Iterator[dict[str, str | int]]:
+def generated(dataset: str, config: str | None, revision: str | None) -> Iterator[dict[str, str]]:
     """The rows that an entry of a suite asks for.
 
     Args:
@@ -94,15 +104,12 @@ def generated(dataset: str, config: str | None, revision: str | None) -> Iterato
         )
     size, _, seed = (config or "50").partition("@")
     for name in dataset.removeprefix(PREFIX).split(","):
-        settings = {"seed": int(seed or 0), "size": int(size)}
-        for index, entry in enumerate(generator(name.strip(), **settings)):
+        for entry in generator(name.strip(), seed=int(seed or 0), size=int(size)):
             yield {
                 "generator": name.strip(),
-                "index": index,
-                **settings,
                 "question": entry["question"],
                 "answer": str(entry["answer"]),
-                "metadata": json.dumps(entry["metadata"], default=str),
+                "metadata": _literal(entry["metadata"], name.strip()),
             }
 
 
@@ -140,56 +147,67 @@ def _evaluates(kind: type) -> bool:
 
 
 def _version() -> str:
-    try:
-        return version("reasoning-gym")
-    except PackageNotFoundError as error:
-        raise BenchmarkError(
-            "reasoning-gym is not installed",
-            expected="the extra `reasoning`",
-            fix="pip install -e '.[reasoning]'",
-        ) from error
+    return version_of("reasoning-gym", "reasoning")
 
 
 def _answer(text: str, family: str) -> str | None:
     """The text in the last pair of answer tags, or the rest of the line for a base model; None if there is none."""
     if family == prompts.COMPLETION:
         return text.strip().partition("\n")[0].strip() or None
-    found = ANSWER.findall(text)
-    return found[-1] if found else None
+    return tagged(text)
 
 
-def _maker(item: Item) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """The generator of an item, and the settings that it was made with."""
-    fields = item.fields
-    return fields["generator"], tuple((name, fields[name]) for name in ("seed", "size") if "index" in fields)
+def _literal(metadata: Any, name: str) -> str:
+    """The metadata of a problem as a Python literal.
+
+    Raises:
+        BenchmarkError: it holds what is no plain data.
+    """
+    try:
+        return literal(metadata, sys.maxsize)
+    except NotPlainData as error:
+        raise BenchmarkError(
+            f"the generator {name!r} of reasoning-gym cannot be used",
+            expected="metadata of plain data, which can be kept for its verifier",
+            got=str(error),
+            fix="name others in the suite file's dataset",
+        ) from error
 
 
-def _entry(grader: Any, item: Item) -> Mapping[str, Any]:
+def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     """The problem with the metadata that its verifier knows.
 
     Raises:
-        BenchmarkError: the generator makes another problem by now.
+        BenchmarkError: the row was kept without it, or it is neither JSON nor a Python literal.
     """
-    fields = item.fields
-    if "index" not in fields:  # a file that does not say how it was made
-        return {**fields, "metadata": json.loads(fields["metadata"])}
-    entry: Mapping[str, Any] = grader[fields["index"]]
-    if entry["question"] != fields["question"]:
+    if row.keys() >= MADE_AGAIN:
         raise BenchmarkError(
-            f"reasoning-gym makes another problem {fields['index']} of {fields['generator']} than is kept here",
-            expected=f"{fields['question']!r:.80}",
-            got=f"{entry['question']!r:.80}",
-            fix="populora suite fetch makes the rows again, with the version that is installed",
+            "these rows of reasoning_gym were kept without what their verifiers need",
+            fix="populora suite fetch makes them again",
         )
-    return entry
+    text = row["metadata"]
+    try:
+        return {**row, "metadata": parse_json(text, "metadata")}
+    except DamagedText:
+        pass
+    try:
+        return {**row, "metadata": parse_literal(text, sys.maxsize)}
+    except NotPlainData as error:
+        raise BenchmarkError(
+            f"a row of reasoning_gym, of the generator {row['generator']!r}, has no usable metadata",
+            expected="a Python literal, or JSON",
+            got=str(error),
+            fix="populora suite fetch makes the rows again",
+        ) from error
 
 
 def _score(grader: Any, item: Item, answer: str | None) -> ItemScore:
     if answer is None:
         return ItemScore(AttemptVerdict.FORMAT_ERROR, None, "no answer between <answer> and </answer>")
-    entry = _entry(grader, item)
+    if HUGE.search(answer) and not HUGE.search(item.fields["answer"]):
+        return ItemScore(AttemptVerdict.WRONG, answer, "an exponent of five digits")
     try:
-        score = float(grader.score_answer(answer, entry))
+        score = float(grader.score_answer(answer, _entry(item.fields)))
     except Exception:  # a verifier that cannot read the answer: it has a hundred authors
         score = 0.0
     right = AttemptVerdict.CORRECT if score >= 1.0 else AttemptVerdict.WRONG

@@ -1,7 +1,7 @@
 """Notation of calls with their results, and the reading of a line that a model wrote as one.
 
 A value is read where Python would show or compare with it. Small models go on after it, in prose: that is passed
-over, unless it could be the rest of an expression. So no right value is lost, and none is gained from `1 + 2`.
+over, unless it could be the rest of an expression. So no right value is lost, and `1 + 2` is not read as 1.
 """
 
 from __future__ import annotations

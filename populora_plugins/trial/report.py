@@ -8,6 +8,7 @@ from typing import Any
 
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import BaseSection
+from populora_core.problems.dialects import dialect
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.precision import choose_dtype
 from populora_core.sandbox.backends import open_sandbox
@@ -49,7 +50,10 @@ def try_base(
 
     Raises:
         ArtifactError: `output` could not be written.
+        ProblemError: there is no such dialect.
     """
+    if spoken:
+        dialect(spoken)  # before anything is downloaded
     with narrated(f"getting {name} ..."):
         settings = base_settings(name)
         base = BaseSection.model_validate(settings | ({"dialect": spoken} if spoken else {}))

@@ -117,7 +117,7 @@ class Trying:
     """The procedure of a trial.
 
     Attributes:
-        enough: called with the completions of a kind so far and their seconds; True to stop there.
+        enough: called with the number of completions of one kind so far and the seconds they took; True stops there.
         told: called with a line on what is under way.
     """
 

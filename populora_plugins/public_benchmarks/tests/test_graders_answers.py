@@ -24,6 +24,7 @@ from populora_plugins.public_benchmarks.mathematics import as_latex
         (r"$\boxed{1}$, $\boxed{2}$, and $\boxed{3}$", "1, 2, 3"),
         (r"\(\boxed{1}\) or \(\boxed{2}\)", "1, 2"),
         (r"$\boxed{2}\text{ and }\boxed{3}$", "2, 3"),
+        ("so it is $\\boxed{70}$.\n\n$\\boxed{70}$", "70"),
         (r"\boxed{2}\text{ not }\boxed{3}", "3"),
         (r"\boxed{1} is too small, \boxed{2}", "2"),
         (r"\boxed{\boxed{2}}", r"\boxed{2}"),
@@ -41,6 +42,9 @@ from populora_plugins.public_benchmarks.mathematics import as_latex
         ("The final answer is: $3.5$. I hope it is correct.", "$3.5$"),
         ("The answer is 29, since 58 halves to it.", "29"),
         ("Answer: 29 (see above)", "29"),
+        ("The answer is 5. So the answer is 6 .\n", "6"),
+        ("The answer is 1.5\n\nand x", "1.5"),
+        ("<answer>1</answer> or <answer>2 </answer> or <answer>3", "2"),
         ("The answer is approximately 29.", "29"),
         ("The answer is 2, and 3", "2, and 3"),
         ("The answer is (2, 3)", "(2, 3)"),
@@ -54,6 +58,24 @@ from populora_plugins.public_benchmarks.mathematics import as_latex
 )
 def test_the_answer_of_a_worked_solution(text: str, answer: str | None) -> None:
     assert mathematics_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>{}", None),
+        ("The answer is 5{}x y", "5{}x y"),
+        ("The answer is{}", None),
+        (r"\boxed{{1}}{}x\boxed{{5}}", "5"),
+        ("{}", None),
+    ],
+)
+def test_blanks_without_end_are_read_in_a_moment(text: str, answer: str | None) -> None:
+    """A pattern that tries every split of them would take hours."""
+    blanks = " " * 20_000
+    assert mathematics_answer(text.format(blanks)) == (answer and answer.format(blanks))
+    lines = "\n" * 20_000
+    assert mathematics_answer(text.format(lines)) == (answer and "5")
 
 
 @given(st.text(), st.text(alphabet="0123456789+-x^ ", min_size=1).filter(str.strip))
@@ -91,6 +113,7 @@ def test_any_text_is_read(text: str) -> None:
         ("-2./3", "-2/3"),
         (r"0.\overline{3}", r"\frac{3}{9}"),
         (r"-1.2\overline{45}", r"-\frac{1233}{990}"),
+        (rf"0.\overline{{{'3' * 5000}}}", rf"0.\overline{{{'3' * 5000}}}"),
     ],
 )
 def test_an_answer_as_latex(answer: str, latex: str) -> None:

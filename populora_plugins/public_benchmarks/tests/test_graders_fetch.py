@@ -254,6 +254,15 @@ def test_rows_of_another_revision_than_the_suite_names_are_refused(hub: Hub) -> 
         fetched_file(later)
 
 
+def test_given_rows_are_those_of_one_data_set_config_and_split_at_any_revision(tmp_path: Path) -> None:
+    entry = unpinned("gsm8k")
+    fetch(entry, write_lines(tmp_path / "gsm8k.jsonl", ROWS["gsm8k"]))
+    assert fetched_file(entry.model_copy(update={"revision": "0" * 40})).is_file()
+    for change in ({"dataset": "mine/gsm8k"}, {"config": "socratic"}, {"split": "train"}):
+        with pytest.raises(BenchmarkError, match="another data set than the suite names"):
+            fetched_file(entry.model_copy(update=change))
+
+
 # The command line
 
 
@@ -265,6 +274,20 @@ def test_a_benchmark_is_fetched_by_name_and_a_suite_from_one_folder_a_benchmark(
     all_there = CliRunner().invoke(app, ["suite", "fetch", "paper", "--from", str(tmp_path)])
     assert all_there.exit_code == 0, all_there.output
     assert {path.stem for path in folder().glob("*.jsonl")} == {"gsm8k", "math500"}
+
+
+def test_rows_that_the_suite_pins_otherwise_are_missing(tmp_path: Path) -> None:
+    entry = unpinned("gsm8k")
+    fetch(entry, write_lines(tmp_path / "old.jsonl", ROWS["gsm8k"]))
+    new = write_lines(tmp_path / "new.jsonl", ROWS["gsm8k"][:1])
+    own = tmp_path / "own.toml"
+    own.write_text(
+        f'suite = "own"\n[[benchmarks]]\nbenchmark = "gsm8k"\ndataset = "{entry.dataset}"\n'
+        f'config = "{entry.config}"\nsha256 = "{hashlib.sha256(new.read_bytes()).hexdigest()}"\n'
+    )
+    done = CliRunner().invoke(app, ["suite", "fetch", str(own), "--missing", "--from", str(new)])
+    assert done.exit_code == 0, done.output
+    assert fetched_file(entry).read_bytes() == new.read_bytes()
 
 
 def test_plain_humaneval_is_a_suite_whose_published_file_has_the_pinned_checksum(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_no_answer_is_badly_formatted_and_a_monstrous_one_takes_too_long() -> No
         AttemptVerdict.CORRECT,
     ]
     assert [score.correct for score in scores] == [False, False, True]
+
+
+def test_a_number_that_python_does_not_write_out_is_wrong() -> None:
+    (score,) = grade("math500", ({"answer": "2516_8"}, rf"\boxed{{1{'f' * 4000}_{{16}}}}"))
+    assert score.verdict is AttemptVerdict.WRONG
 
 
 def test_alike_answers_are_one_vote() -> None:
@@ -244,9 +250,20 @@ def test_too_much_memory_is_found_and_the_process_goes_on() -> None:
 
 
 def test_without_the_library_the_error_names_the_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BenchmarkError, match=re.escape("pip install -e '.[evaluation]'")):
-        compare([])
+    def missing(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    measured = benchmark("gsm8k")
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    for ask in (lambda: compare([]), lambda: measured.template("instruct")):  # the latter before sampling
+        with pytest.raises(BenchmarkError, match=re.escape("pip install -e '.[evaluation]'")):
+            ask()
+
+
+def test_the_versions_of_the_library_are_recorded() -> None:
+    told = benchmark("gsm8k").template("instruct")
+    for package in ("math-verify", "latex2sympy2-extended"):
+        assert f"{package} {version(package)}" in told
 
 
 # Nothing is evaluated

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from benchmark_rows import Row, code_row, fenced, functional, stdin
+from benchmark_rows import MBPP_PLUS, Row, code_row, fenced, functional, stdin
 from sandboxed import BACKEND_NAMES, opened
 
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
@@ -224,6 +224,44 @@ def test_a_function_keeps_what_it_needs_and_no_more() -> None:
     )
 
 
+def test_what_a_call_fills_is_kept_with_the_call() -> None:
+    kept = [
+        "import heapq",
+        "from bisect import insort",
+        "heap, table, primes, code = [3, 1], [], [], 1",
+        "def sieve(n):\n    for i in range(n):\n        primes.append(i)",
+        "def bound():\n    global LIMIT\n    LIMIT = 3",
+        "sieve(100)",
+        "bound()",
+        "heapq.heapify(x=heap)",
+        "for x in (3, 1):\n    insort(table, x)",
+        "def g(n):\n    found = heap, table, primes, code, LIMIT\n    return [x for x in found]",
+    ]
+    dropped = [
+        "import doctest, sys, time, turtle",
+        "n, found, x = 5, [1], [2]",
+        "time.sleep(n)",
+        "turtle.goto(found)",
+        "turtle.goto(x)",
+        "def apart():\n    primes = []\n    primes.append(1)",
+        "def asked():\n    primes.append(input())",
+        "apart()",
+        "asked()",
+        "g(1)",
+        "sys.exit(code)",
+        "doctest.run_docstring_examples(g, globals())",
+    ]
+    assert needed("\n".join([*kept, *dropped]), "g") == "\n".join(kept)
+
+
+@pytest.mark.sandbox
+def test_a_comment_at_the_margin_ends_no_whole_function_of_a_base_model(sandbox: Sandbox) -> None:
+    measured, row = benchmark("mbpp_plus"), MBPP_PLUS[0]
+    text = f"\n# The elements of both.{row['canonical_solution']}"
+    (score,) = measured.grade(measured.load([row]), [Response(text)], "compact", sandbox)
+    assert score.correct
+
+
 def test_a_function_with_the_name_of_an_import_is_the_one_that_counts() -> None:
     code = "from heapq import merge\ndef merge(a, b):\n    return [*a, *b]"
     assert needed(code, "merge") == code
@@ -232,6 +270,8 @@ def test_a_function_with_the_name_of_an_import_is_the_one_that_counts() -> None:
 def test_code_without_the_function_or_that_does_not_parse_stays() -> None:
     assert needed("x = 1\nprint(x)", "g") == "x = 1\nprint(x)"
     assert needed("def g(:", "g") == "def g(:"
+    deep = f"x = {'+'.join('1' * 2_000)}\ndef g():\n    return 1"
+    assert needed(deep, "g") == deep
 
 
 def test_no_function_is_no_program_and_the_last_that_parses_counts() -> None:

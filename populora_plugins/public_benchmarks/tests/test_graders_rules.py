@@ -241,6 +241,8 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:
         packed("no json"),
         packed('[{"input": "1", "output": "1", "testtype": "magic"}]'),
         packed('[{"input": "1", "testtype": "stdin"}]'),
+        packed('[{"input": "[1", "output": "1", "testtype": "functional"}]'),
+        packed('[{"input": "[1]", "output": "none", "testtype": "functional"}]'),
     ],
 )
 def test_cases_that_are_none_name_whose_they_are(text: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 from benchmark_rows import ROWS
+from conftest import needs
 
 from populora_core.benchmarks.benchmark import BENCHMARKS, Benchmark, benchmark
+from populora_core.benchmarks.contamination import item_text
 from populora_core.benchmarks.suite import load_suite
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.public_benchmarks.livecodebench import LiveCodeBench
 
 PAPER = load_suite(REPOSITORY / "configs" / "suites" / "paper.toml")
 FAMILIES = ("instruct", "compact")
@@ -98,7 +101,18 @@ def test_there_is_one_recorded_prompt_for_each_family(measured: Benchmark, famil
             item.fields[c] for c in ("question_content", "question", "problem", "prompt") if c in item.fields
         )
         assert question.strip().splitlines()[0] in prompt
+
+
+@needs("math_verify", "evaluation")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_record_of_a_template_begins_with_its_family(measured: Benchmark, family: str) -> None:
     assert measured.template(family).startswith(f"{family}/")
+
+
+def test_packed_cases_are_no_text_that_a_run_could_repeat() -> None:
+    (item,) = LiveCodeBench().load([ROWS["livecodebench"][0] | {"private_test_cases": "packed"}])
+    text = item_text(item, LiveCodeBench.text_columns)
+    assert item.fields["question_content"] in text and "packed" not in text
 
 
 @pytest.mark.parametrize("name", ["aime25", "amc23", "math500", "minerva", "gsm8k"])

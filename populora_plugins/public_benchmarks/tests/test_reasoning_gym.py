@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,39 @@ def test_a_verifier_gets_the_metadata_that_its_generator_made() -> None:
         told = [Response(f"<answer>{item.fields['answer'][:end]}</answer>") for item in items]
         scores = gym.grade(items, told, "instruct", None)  # type: ignore[arg-type]
         assert {score.verdict for score in scores} == {verdict}
-    other = replace(items[0], fields={**items[0].fields, "question": "another"})
-    with pytest.raises(BenchmarkError, match="makes another problem"):
-        gym.grade([other], [Response("<answer>1</answer>")], "instruct", None)  # type: ignore[arg-type]
+
+
+def test_a_problem_that_another_process_makes_otherwise_is_graded_from_its_row() -> None:
+    walking_sets = "reasoning-gym:isomorphic_strings,ransom_note,list_functions"
+    fetch(entry := ENTRY.model_copy(update={"dataset": walking_sets, "config": "2@3"}))
+    made = load_items(entry)
+    items = [replace(item, fields={**item.fields, "question": "another"}) for item in made]
+    told = [Response(f"<answer>{item.fields['answer']}</answer>") for item in items]
+    scores = benchmark("reasoning_gym").grade(items, told, "instruct", None)  # type: ignore[arg-type]
+    assert {score.verdict for score in scores} == {AttemptVerdict.CORRECT}
+
+
+ROW = {"generator": "chain_sum", "question": "1 + 1 = ?", "answer": "2", "metadata": "{}"}
+
+
+def test_rows_without_what_a_verifier_needs_are_to_be_fetched_again() -> None:
+    gym = benchmark("reasoning_gym")
+    with pytest.raises(BenchmarkError, match="populora suite fetch"):
+        gym.load([ROW | {"index": 0, "seed": 7, "size": 3}])
+    with pytest.raises(BenchmarkError, match="'chain_sum', has no usable metadata"):
+        gym.load([ROW | {"metadata": "{1: open('x')}"}])
+
+
+def test_a_number_that_a_verifier_would_never_be_done_with_is_wrong() -> None:
+    fetch(flips := ENTRY.model_copy(update={"dataset": "reasoning-gym:coin_flip", "config": "1@7"}))
+    (item,), gym = load_items(flips), benchmark("reasoning_gym")
+    for answer in ("1e10000000", "1E+1_0000000"):
+        (score,) = gym.grade([item], [Response(f"<answer>{answer}</answer>")], "instruct", None)  # type: ignore[arg-type]
+        assert score.verdict is AttemptVerdict.WRONG
+
+
+def test_the_version_of_the_verifiers_is_recorded() -> None:
+    assert f"reasoning-gym {version('reasoning-gym')}" in benchmark("reasoning_gym").template("instruct")
 
 
 @pytest.mark.parametrize(
