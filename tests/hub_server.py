@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ class Hub:
             where = "datasets/" if asked.get("type") == "dataset" else ""
             return {"url": f"{self.url}/{where}{name}", "name": name}
         if parts[0] == "validate-yaml":
-            return {"errors": [], "warnings": []}
+            return {"errors": faults(json.loads(body)["content"]), "warnings": []}
         if parts[-2] == "preupload":
             asked = json.loads(body)["files"]
             return {
@@ -86,6 +87,15 @@ class Hub:
         return {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": revision}, body
 
 
+def faults(card: str) -> list[dict[str, str]]:
+    """What the hub says against the header of a model's card: its base must be called as models of the hub are."""
+    found = re.search(r'^base_model: "?(.*?)"?$', card, re.MULTILINE)
+    if found is None or re.fullmatch(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*", found[1]):
+        return []
+    told = f'"base_model" with value "{found[1]}" is not valid. Use a model id from https://hf.co/models.'
+    return [{"message": told}]
+
+
 @contextmanager
 def serving() -> Iterator[Hub]:
     """A hub without files, which `huggingface_hub` asks for as long as the block lasts."""
@@ -111,9 +121,10 @@ def serving() -> Iterator[Hub]:
             path = unquote(urlsplit(self.path).path)
             hub.asked.append((self.command, path))
             sent = self.rfile.read(int(self.headers["Content-Length"]))
-            told = {"code": 401} if "Authorization" not in self.headers else hub.pushed(path, sent)
+            allowed = "Authorization" in self.headers
+            told = hub.pushed(path, sent) if allowed else {}
             body = json.dumps(told).encode()
-            self.send_response(401 if "code" in told else 200)
+            self.send_response(401 if not allowed else 400 if told.get("errors") else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -15,7 +15,13 @@ from tokenizers.models import WordLevel
 
 from populora_core.config.load import build_config
 from populora_core.runs.any_base import base_settings
-from populora_core.runs.preflight import NoChatTemplate, check_folders, tell_of_template
+from populora_core.runs.preflight import (
+    GroupOfOne,
+    NoChatTemplate,
+    check_folders,
+    tell_of_groups,
+    tell_of_template,
+)
 from populora_core.support.errors import BaseModelError, ConfigError
 from populora_core.support.shipped import shipped
 
@@ -73,6 +79,27 @@ def test_a_base_without_a_chat_template_is_told_what_will_happen(
         tell_of_template(build_config({}, "here"))
     assert [each.category for each in said] == [NoChatTemplate] * told
     assert all("ends at </answer>" in str(each.message) for each in said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "alone"),
+    [
+        ({}, []),
+        ({"propose": {"per_type": 1}}, ["propose.per_type"]),
+        ({"propose": {"per_type": 1}, "update": {"roles": "students"}}, []),
+        ({"solve": {"attempts": 1}}, ["solve.attempts"]),
+        ({"solve": {"attempts": 1, "extra_attempts": 1}}, []),
+        ({"solve": {"attempts": 1}, "update": {"estimator": "trr_pp"}}, []),
+    ],
+)
+def test_groups_of_one_completion_are_told_before_anything_starts(
+    settings: dict[str, dict[str, object]], alone: list[str]
+) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tell_of_groups(build_config(settings, "here"))
+    assert [each.category for each in said] == [GroupOfOne] * len(alone)
+    assert all(str(each.message).startswith(f"{name} is 1") for each, name in zip(said, alone, strict=True))
 
 
 def test_on_a_gpu_the_base_lies_there_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.population.member import Role
+from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.catalogue import Catalogue
@@ -202,7 +203,8 @@ def test_the_commands_for_vllm(run: Run, tmp_path: Path) -> None:
     )  # 4 is no rank that vLLM accepts
     assert merged.command == f"vllm serve {tmp_path / 'merged'}"
     for done in (adapter, merged):
-        assert f"\n{done.command}\n" in (done.folder / CARD).read_text()
+        elsewhere = done.command.replace(str(done.folder), done.folder.name)
+        assert f"\n{elsewhere}\n" in (done.folder / CARD).read_text()
 
 
 def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) -> None:
@@ -221,8 +223,32 @@ def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) ->
     done = export_member(named, oldest(run), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "a-base"
-    assert "| base model | `a-base`, files" in (tmp_path / "out" / CARD).read_text()
+    card = (tmp_path / "out" / CARD).read_text()
+    assert "| base model | `a-base`, files" in card and str(tmp_path) not in card
     assert str(folder) in done.command, "the command on this machine works here"
+
+
+def over(run: Run, base: str) -> Run:
+    settings = run.config.base.model_copy(update={"path": base})
+    return replace(run, config=run.config.model_copy(update={"base": settings}))
+
+
+def test_a_base_of_the_hub_is_loaded_at_the_commit_that_the_run_had(run: Run, tmp_path: Path) -> None:
+    commit = "c" * 40
+    done = export_member(over(run, f"hub:someone/tiny@{commit}"), oldest(run), tmp_path / "out")
+    card = (done.folder / CARD).read_text()
+    assert f'AutoTokenizer.from_pretrained("someone/tiny", revision="{commit}")' in card
+    assert f'AutoModelForCausalLM.from_pretrained("someone/tiny", revision="{commit}", dtype=' in card
+    assert done.command.startswith(f"vllm serve someone/tiny --revision {commit} --enable-lora ")
+    assert f"\n{done.command}\n" in card
+
+
+def test_a_base_that_was_made_of_a_gguf_file_is_told_with_how_to_make_it(run: Run, tmp_path: Path) -> None:
+    base = f"gguf:mine@{'5' * 64}"
+    done = export_member(over(run, base), oldest(run), tmp_path / "out")
+    card = (done.folder / CARD).read_text()
+    assert f"| base model | `{base}`, files" in card
+    assert how_to_get_base(base) in card and "`bases/mine-5555555555555555`" in card
 
 
 def test_an_empty_folder_and_new_parents_are_taken(run: Run, tmp_path: Path) -> None:

@@ -93,4 +93,4 @@ def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> N
         "license": "apache-2.0",
     }
     assert merged["library_name"] == "transformers"
-    assert merged["base_model"] == "bundled:tiny"
+    assert "base_model" not in merged, "a hub refuses a base that is none of its models"

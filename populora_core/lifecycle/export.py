@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from populora_core.store.adapters import ADAPTER_FILES, adapter_whole, what_is_w
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import AdapterError, ConfigError, RunDirectoryError
-from populora_core.support.hub import HUB
+from populora_core.support.hub import HUB, NAME_ON_A_HUB
 from populora_core.support.received import below, read_json
 from populora_core.support.trust import require_trusted
+from populora_core.support.user_cache import GGUF
 
 CARD = "README.md"
-NAME_ON_A_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def export_member(
         require_mergeable(run)
     snapshot = take(run, member_id, generation)
     base = base_name or known_as(run)
-    card = model_card(snapshot, base, to, merge)
+    card = model_card(snapshot, base, Path(to.name), merge)
     with new_folder(to) as new:
         write_adapter(snapshot, base, new, merge)
         (new / CARD).write_text(card, encoding="utf-8")
@@ -117,10 +116,11 @@ def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
 def known_as(run: Run) -> str:
     """The name by which others find the base of a run, never its place on this machine.
 
-    It is its name on the hub, `bundled:NAME`, the name that a checkpoint gives itself, or else that of its folder.
+    It is its name on the hub, `bundled:NAME`, `gguf:NAME@SHA256`, the name that a checkpoint gives itself, or else
+    that of its folder.
     """
     base = run.config.base
-    if base.path.startswith((HUB, BUNDLED)):
+    if base.path.startswith((HUB, BUNDLED, GGUF)):
         return base.public_name()
     config = base.folder() / "config.json"  # of a run that was copied here without its base it is not there
     told = str(read_json(config).get("_name_or_path")) if config.is_file() else ""

@@ -13,20 +13,18 @@ from typing import Any
 
 from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.report.text import markdown_table
-from populora_core.runs.run import Run
+from populora_core.runs.any_base import how_to_get_base
+from populora_core.runs.run import Run, bases
 from populora_core.runs.warm_start import start_folders
 from populora_core.sampler.engines import RANKS
 from populora_core.store.catalogue import Catalogue
+from populora_core.support.hub import HUB, NAME_ON_A_HUB
+from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder
 
 LONGEST_TABLE = 10
 
 CARD = Template("""\
----
-library_name: $library
-base_model: $base_json
-pipeline_tag: text-generation
-tags: $tags
-$license---
+$header
 
 # $member_id
 
@@ -39,7 +37,7 @@ frozen base model. This one is the $role in slot $slot of the run `$run`, as it 
 | adapter | rank $rank, alpha $alpha, all linear layers; weights file with sha256 `$sha256` |
 | born | generation $born, operator `$operator` |
 | updates | $updates, over $tokens tokens |
-| code revision | $revision |
+| code revision | $code |
 
 ## Use
 
@@ -51,7 +49,7 @@ $snippet
 $command
 ```
 
-$precision
+$made$precision
 
 Its prompts are those of the dialect `$dialect` (`populora_core/problems/dialects`). $prompt
 
@@ -74,8 +72,8 @@ ADAPTER_SNIPPET = Template("""\
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained($base)
-base = AutoModelForCausalLM.from_pretrained($base, dtype="$dtype")
+tokenizer = AutoTokenizer.from_pretrained($base$revision)
+base = AutoModelForCausalLM.from_pretrained($base$revision, dtype="$dtype")
 model = PeftModel.from_pretrained(base, $folder)""")
 
 MERGED_SNIPPET = Template("""\
@@ -113,8 +111,30 @@ def serve_command(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> 
     rank = snapshot.run.config.adapters.rank
     served = min((known for known in RANKS if known >= rank), default=rank)
     name = f"{snapshot.member_id}={folder}"
-    options = ["--enable-lora", "--lora-modules", name, "--max-lora-rank", str(served)]
+    pinned = ["--revision", commit] if (commit := _commit(snapshot.run, base)) else []
+    options = [*pinned, "--enable-lora", "--lora-modules", name, "--max-lora-rank", str(served)]
     return shlex.join(["vllm", "serve", base, *options])
+
+
+def header(library: str, base: str, tags: Sequence[str], license: str | None) -> str:
+    """The front matter of a card; the base is in it only by a name of the hub, which refuses any other."""
+    lines = [
+        "---",
+        f"library_name: {library}",
+        *([f"base_model: {json.dumps(base)}"] if NAME_ON_A_HUB.fullmatch(base) else []),
+        "pipeline_tag: text-generation",
+        f"tags: {json.dumps(list(tags))}",
+        *([f"license: {license}"] if license else []),
+        "---",
+    ]
+    return "\n".join(lines)
+
+
+def _commit(run: Run, base: str) -> str:
+    """The commit of the base that members learnt over; empty where `base` is not its name on the hub."""
+    settings = run.config.base
+    named = settings.path.startswith(HUB) and base == settings.public_name()
+    return settings.path.partition("@")[2] if named else ""
 
 
 def _loaded(base: str) -> str:
@@ -138,13 +158,11 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
             until,
         )[0]
         snippet = MERGED_SNIPPET if merged else ADAPTER_SNIPPET
-        license = license_of(run)
+        tags = ["populora", "self-play", member["role"], *([] if merged else ["lora"])]
+        commit = _commit(run, base)
         return CARD.substitute(
-            library="transformers" if merged else "peft",
+            header=header("transformers" if merged else "peft", base, tags, license_of(run)),
             base=base,
-            base_json=json.dumps(base),
-            tags=json.dumps(["populora", "self-play", member["role"], *([] if merged else ["lora"])]),
-            license=f"license: {license}\n" if license else "",
             member_id=snapshot.member_id,
             form="A merged checkpoint of a member" if merged else "A LoRA adapter: a member",
             role=member["role"],
@@ -158,19 +176,53 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
             born=member["born_generation"],
             operator=member["operator"],
             **trained,
-            revision=_revisions(catalogue, snapshot),
+            code=_revisions(catalogue, snapshot),
             snippet=snippet.substitute(
-                base=json.dumps(_loaded(base)), folder=json.dumps(str(folder)), dtype=config.base.dtype
+                base=json.dumps(_loaded(base)),
+                revision=f', revision="{commit}"' if commit else "",
+                folder=json.dumps(str(folder)),
+                dtype=config.base.dtype,
             ),
             command=serve_command(snapshot, _loaded(base), folder, merged),
+            made="" if merged else _made(base),
             precision=_precision(config.base, merged),
             dialect=config.base.dialect,
             prompt=_prompt(catalogue, until),
             lineage=_lineage(catalogue, snapshot),
             ratings=_ratings(catalogue, until),
             evaluations=_evaluations(catalogue, until),
-            config=json.dumps(config.as_json(), indent=1),
+            config=json.dumps(_settings(run, base), indent=1),
         )
+
+
+def _made(base: str) -> str:
+    """A paragraph on making the base of a GGUF file, which nothing loads by its name; empty for others."""
+    if not base.startswith(GGUF):
+        return ""
+    folder = dequantised_folder(base).name
+    return (
+        f"The base is made of a GGUF file: {how_to_get_base(base)}. Then give `bases/{folder}` of {FOLDER_VARIABLE}, "
+        "or of `~/.cache/populora`, in place of its name.\n\n"
+    )
+
+
+def _settings(run: Run, base: str) -> dict[str, Any]:
+    """The run's settings as the outside knows them: no place on this machine is told."""
+    settings: dict[str, Any] = _without_folders(run.config.as_json())
+    if bases(run.config):
+        settings["base"]["path"] = base
+    return settings
+
+
+def _without_folders(told: Any) -> Any:
+    match told:
+        case dict():
+            return {key: _without_folders(value) for key, value in told.items()}
+        case list():
+            return [_without_folders(value) for value in told]
+        case str() if told.startswith(("/", "~", "file:")):
+            return Path(told).name
+    return told
 
 
 def _precision(base: BaseSection, merged: bool) -> str:
@@ -212,7 +264,7 @@ def _lineage(catalogue: Catalogue, snapshot: Snapshot) -> str:
         ),
     )
     notes = [
-        f"{member} started from the adapter in `{folder}`, files with digest `{run.start_digests[member]}`."
+        f"{member} started from the adapter in `{folder.name}`, files with digest `{run.start_digests[member]}`."
         for member, folder in start_folders(run.config).items()
         if member in found
     ]

@@ -14,6 +14,7 @@ from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import HUB, how_to_get, pinned
 from populora_core.support.registry import Registry
 from populora_core.support.shipped import shipped
+from populora_core.support.user_cache import GGUF
 
 
 class BaseSource(Protocol):
@@ -87,9 +88,10 @@ def _path(name: str, weights: bool) -> str:
     place = Path(os.path.expanduser(name))
     if place.is_dir():
         return str(place.resolve())
-    return next(filter(None, (source.path(name, weights) for source in sources())), None) or pinned(
-        name, weights
-    )
+    found = next(filter(None, (source.path(name, weights) for source in sources())), None)
+    if found is None and name.startswith(GGUF):  # no name of the hub
+        raise BaseModelError(f"the base {name} is not on this machine", fix=how_to_get_base(name))
+    return found or pinned(name, weights)
 
 
 def sources() -> list[BaseSource]:

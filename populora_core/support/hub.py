@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from populora_core.support.typed import shown
 
 HUB = "hub:"
 """Prefix of a base model's path `hub:NAME@REVISION`, the revision a commit."""
+NAME_ON_A_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 WEIGHTS = "*.safetensors"
 MODEL_FILES = ["*.json", WEIGHTS, "*.model", "*.txt", "*.jinja", "README.md"]
 Kind = Literal["model", "dataset"]
@@ -68,7 +70,7 @@ def push(folder: Path, repository: str, kind: Kind, private: bool = True) -> str
         The address of the commit.
 
     Raises:
-        HubError: no account, no right, or no network; the folder stays as it is.
+        HubError: no account, no right, no network, or the hub refuses the folder; the folder stays as it is.
     """
     from huggingface_hub import HfApi
 
@@ -80,11 +82,24 @@ def push(folder: Path, repository: str, kind: Kind, private: bool = True) -> str
         )
     except Exception as error:  # of the network, the hub, or the library: it has dozens
         of_kind = "" if kind == "model" else f" --repo-type {kind}"
+        expected, first = "an account that may write there: `hf auth login`, or HF_TOKEN", "log in"
+        told = first_line(error)
+        if _refused(error):
+            expected, first = "a name and a card that the hub accepts", "change the name or the card"
+            told = " ".join(str(error).split())
         raise HubError(
             f"{folder} could not be pushed to {repository}",
-            expected="an account that may write there: `hf auth login`, or HF_TOKEN",
-            got=f"{type(error).__name__}: {first_line(error)}",
-            fix=f"log in, then hf upload {repository} {shown(folder)}{of_kind}{' --private' * private}; the folder is "
+            expected=expected,
+            got=f"{type(error).__name__}: {told}",
+            fix=f"{first}, then hf upload {repository} {shown(folder)}{of_kind}{' --private' * private}; the folder is "
             "whole and stays",
         ) from error
     return str(done.commit_url)
+
+
+def _refused(error: Exception) -> bool:
+    """True if the hub, or its library, refused what was sent, whoever sent it."""
+    from huggingface_hub.errors import HFValidationError
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return type(error) is ValueError or isinstance(error, HFValidationError) or status == 400

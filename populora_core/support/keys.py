@@ -8,13 +8,19 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from populora_core.support.errors import ConfigError
+
 
 def new_key() -> str:
     return secrets.token_urlsafe(24)
 
 
 def kept_key(path: Path) -> str:
-    """The key in this file, made when there is none; only its owner can read it."""
+    """The key in this file, made when there is none; only its owner can read it.
+
+    Raises:
+        ConfigError: it is no plain file, or is empty.
+    """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, made = tempfile.mkstemp(dir=path.parent)  # whole before it has its name
@@ -23,5 +29,13 @@ def kept_key(path: Path) -> str:
         with suppress(FileExistsError):
             os.link(made, path)
         os.unlink(made)
+    key = path.read_text().strip() if path.is_file() else ""
+    if not key:
+        raise ConfigError(
+            f"{path} holds no key",
+            expected="a plain file with a key in it, or nothing there",
+            got="an empty file" if path.is_file() else "no plain file",
+            fix="remove it, or name another file; a key is made there",
+        )
     path.chmod(0o600)
-    return path.read_text().strip()
+    return key

@@ -101,7 +101,7 @@ class GgufBases:
 
     names = tuple(NAMED)
 
-    def path(self, name: str, weights: bool = True) -> str | None:
+    def path(self, name: str, weights: bool) -> str | None:
         if name in NAMED:
             return named_base(name, weights)
         if name.startswith(GGUF):
@@ -127,7 +127,7 @@ def _made_before(path: str) -> str | None:
 def named_base(name: str, weights: bool = True, hub: bool = True) -> str:
     """The path of a named base, once it is on this machine: `hub:` or `gguf:`, whichever is there or can be had.
 
-    What is to be downloaded, and what that takes, is said before. A GGUF file that is there already is enough: nothing
+    Say first what will be downloaded and how much space it takes. A GGUF file that is there already is enough: nothing
     needs a network then.
 
     Args:

@@ -7,15 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from populora_core.benchmarks.metrics import Interval
-from populora_core.lifecycle.export import (
-    CARD,
-    export_member,
-    known_as,
-    require_mergeable,
-    take,
-    write_adapter,
-)
-from populora_core.report.model_card import Snapshot, license_of
+from populora_core.lifecycle.export import CARD, known_as, require_mergeable, take, write_adapter
+from populora_core.report.model_card import Snapshot, header, license_of, model_card
 from populora_core.report.text import markdown_table
 from populora_core.store.adapters import WEIGHTS
 from populora_core.support.digest import file_sha256
@@ -56,28 +49,24 @@ def write_assembly(
         )
     if merge:
         require_mergeable(run)
-    best = next(iter(found.adapters))
-    if how == BEST:
-        export_member(run, best, to, generation=found.generation, merge=merge, base_name=base_name)
-        (to / CARD).write_text((to / CARD).read_text() + "\n" + tried(found, how), encoding="utf-8")
-        (to / RULE).write_text(rule(found, how))
-        return to
     with new_folder(to) as new:
-        if how == SOUP:
+        if how == BEST:
+            best = take(run, next(iter(found.adapters)), found.generation)
+            card = model_card(best, base, Path(to.name), merge) + "\n" + tried(found, how)
+            write_adapter(best, base, new, merge)
+        elif how == SOUP:
             sha256 = file_sha256(found.soup_folder / WEIGHTS)
-            write_adapter(
-                Snapshot(run, {"member_id": SOUP}, found.generation, found.soup_folder, sha256),
-                base,
-                new,
-                merge,
-            )
+            soup = Snapshot(run, {"member_id": SOUP}, found.generation, found.soup_folder, sha256)
+            write_adapter(soup, base, new, merge)
+            card = _card(found, how, base, merge)
         else:
             for member in found.adapters:
                 folder = new / "members" / member
                 folder.mkdir(parents=True)
                 write_adapter(take(run, member, found.generation), base, folder)
+            card = _card(found, how, base, merge)
         (new / RULE).write_text(rule(found, how))
-        (new / CARD).write_text(_card(found, how, base, merge), encoding="utf-8")
+        (new / CARD).write_text(card, encoding="utf-8")
     return to
 
 
@@ -102,8 +91,8 @@ def tried(found: Assembly, how: str) -> str:
             f"Chosen on the validation half of the suite `{found.suite.suite}`, where `{found.winner}` won;"
             f" this folder is `{how}`. Scores below are of the other half, with 95 % intervals over its problems;"
             " no choice saw it.",
-            f"In the soup: {', '.join(found.soup)} ({found.energy_kept:.1%} of the mean's energy fits the rank)."
-            f" The route goes by {found.router}.",
+            f"In the soup: {', '.join(found.soup)} ({found.energy_kept:.1%} of the mean update's squared norm fits the"
+            f" rank). The route goes by {found.router}.",
             "",
             markdown_table(
                 ("", "score", "over the mean member", "over the base", "validation"),
@@ -126,21 +115,14 @@ def line(one: Compared, validation: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _card(found: Assembly, how: str, base: str, merge: bool) -> str:
-    license = license_of(found.run)
-    adapter = how == SOUP and not merge
-    header = [
-        "---",
-        f"library_name: {'peft' if adapter else 'transformers'}",
-        f"base_model: {json.dumps(base)}",
-        f"tags: {json.dumps(['populora', 'self-play', how])}",
-        *([f"license: {license}"] if license else []),
-        "---",
-    ]
+    library = "peft" if how == SOUP and not merge else "transformers"
+    members = len(found.soup) if how == SOUP else len(found.adapters)
     what = [
-        f"# {how} of {len(found.adapters)} members",
+        f"# {how} of {members} members",
         "",
         f"{FOUND[how]} From the run `{found.run.name}` after generation {found.generation}; base model `{base}`,"
         f" dialect `{found.run.config.base.dialect}`.",
         "",
     ]
-    return "\n".join([*header, "", *what, tried(found, how)])
+    front = header(library, base, ["populora", "self-play", how], license_of(found.run))
+    return "\n".join([front, "", *what, tried(found, how)])

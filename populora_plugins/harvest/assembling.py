@@ -46,7 +46,7 @@ def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> 
         _show(f"{run.name} after generation {one.generation}", rows, one.validation)
         say(
             f"on validation {one.winner} won; in the soup: {', '.join(one.soup)}"
-            f" ({one.energy_kept:.1%} of the mean's energy fits the rank); the route goes by {one.router}"
+            f" ({one.energy_kept:.1%} of the mean update's squared norm fits the rank); the route goes by {one.router}"
         )
     if len(found) > 1:
         items, groups = together(found)

@@ -106,7 +106,8 @@ def problems(
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
     `datasets.load_dataset(OUT)` loads the problems; a second argument, "supervised" or "preferences", loads the others.
-    A problem that several runs have is one row. Problems of the bundled suites, and of a run's own, are never in it.
+    A problem that several runs have is one row. The data set never contains problems of the bundled suites or of a
+    run's own suite.
     """
     from populora_core.runs.run import open_runs
     from populora_core.terminal.screen import narrated, pushed, say
@@ -145,11 +146,19 @@ def environment(
     Programs in answers are judged in our sandbox. With --live every problem is verified before it is handed out.
     """
     from populora_core.runs.run import open_runs
+    from populora_core.support.errors import RunDirectoryError
     from populora_core.terminal.screen import narrated, say
     from populora_plugins.harvest.curriculum import Filters
     from populora_plugins.harvest.environment import write_environment
 
     filters = Filters(*solve_rate, *statements, novelty, *level)
+    if live and filters != Filters():
+        raise RunDirectoryError(
+            "--live takes whatever its teachers write",
+            fix="leave out --solve-rate, --level, --statements and --novelty",
+        )
+    if not live and (teacher is not None or seed):
+        raise RunDirectoryError("--teacher and --seed need --live", fix="add --live, or leave them out")
     with narrated("writing the environment ..."):
         done = write_environment(open_runs(directories), to, filters, live=live, teacher=teacher, seed=seed)
     count = "problems without end" if done.problems is None else f"{done.problems} problems"

@@ -7,7 +7,7 @@
     OUT/*/test.parquet                   the same of a share of the programs; no file where a split has no row
 
 ``datasets.load_dataset(OUT)`` loads the problems, a second argument another configuration, and so does any reader of
-Parquet. Which split a program is in follows from the program alone: two data sets never disagree about it.
+Parquet. Which split a program is in follows from the program alone: two data sets of one `--test-share` never disagree.
 """
 
 from __future__ import annotations
@@ -175,8 +175,11 @@ def write_curriculum(
                 part = table.filter(pc.equal(table["split"], split)).drop_columns("split")
                 if part.num_rows:  # the library of data sets cannot read a file without rows
                     pq.write_table(part, new / name / f"{split}.parquet", compression="zstd")
-        licences = {license_of(Run.open(run)) for run in runs}
-        told = card(tables, SPLITS, asdict(filters), asdict(Filters()), limits_of(runs), left_out, licences)
+        opened = [Run.open(run) for run in runs]
+        licences = {license_of(run) for run in opened}
+        dialects = {run.config.base.dialect for run in opened}
+        bounds = asdict(filters), asdict(Filters())
+        told = card(tables, SPLITS, tested, *bounds, limits_of(runs), left_out, licences, dialects)
         (new / CARD).write_text(told, encoding="utf-8")
     return Curriculum(to, rows, left_out)
 
@@ -261,7 +264,7 @@ def _spoken(label: str, config: Config) -> Dialect | None:
 
 
 def _is_free(row: Row, asked: Iterable[HeldOut]) -> bool:
-    """True if none of the suites asks a problem; False as well if this Python cannot read it, but a newer one may."""
+    """True if none of the suites asks a problem. Also False for a program that this Python cannot parse."""
     try:
         return not any(known.holds(row["program"], row["inputs"]) for known in asked)
     except ProgramSyntaxError:

@@ -35,20 +35,24 @@ the solve rate of each student in each generation; `teacher_lineage` the propose
 def card(
     tables: Mapping[str, pa.Table],
     splits: Sequence[str],
+    tested: float,
     filters: Mapping[str, float],
     unfiltered: Mapping[str, float],
     limits: Limits,
     left_out: int,
     licences: Collection[str | None],
+    dialects: Collection[str],
 ) -> str:
     """The card as Markdown, its header in the hub's own layout.
 
     Args:
+        tested: share of the programs that are in the split `test`.
         filters: that were set.
         unfiltered: the same settings at their defaults.
         limits: of a program.
         left_out: problems that a held-out suite has.
         licences: of the runs' bases; None for one that is not known.
+        dialects: of the runs.
     """
     problems = tables["problems"].to_pylist()
     counts = {name: Counter(table["split"].to_pylist()) for name, table in tables.items()}
@@ -71,12 +75,13 @@ def card(
         ),
         "",
         COLUMNS,
+        f"Prompts (dialect: {', '.join(map(_name, sorted(dialects)))}) come before a chat template wraps them.",
         "",
         _summary("type", problems, lambda row: _name(row["problem_type"])),
         "",
         _summary("level", problems, _level),
         "",
-        f"Filters: {_told(filters, unfiltered)}.",
+        f"Filters: {_told(filters, unfiltered)}. Share of the programs in the split `test`: {tested:g}.",
         "",
     ]
     return "\n".join(lines)

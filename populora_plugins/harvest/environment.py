@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from populora_core.population.member import Role
 from populora_core.report.text import markdown_text
 from populora_core.runs.run import Run
 from populora_core.support.durable import new_folder, require_free
@@ -96,7 +97,7 @@ $judged Another Python is refused.$split
 SPLIT = """
 
 All problems are here. The column `split` of `problems.parquet` says which of them `populora problems` puts into its
-split `test`: leave these out of training where you test on such a data set."""
+split `test`; `load_environment(split="train")` leaves these out; use it if you test on such a data set."""
 
 
 class LiveSettings(TypedDict):
@@ -159,7 +160,7 @@ def write_environment(
         seed: of a live one's draws.
 
     Raises:
-        RunDirectoryError: no problem passes the filters.
+        RunDirectoryError: no problem passes the filters, or no such teacher lives.
         ConfigError: a live one of several runs, or runs of several dialects or Pythons.
         ArtifactError: `to` is not free, or could not be written.
     """
@@ -176,6 +177,9 @@ def write_environment(
     }
     written: LiveSettings | None = None
     if live:
+        from populora_plugins.harvest.play_table import playing  # torch
+
+        playing(runs[0], Role.TEACHER, teacher)
         written = {"run": str(runs[0].directory), "teacher": teacher, "seed": seed}
     folders = [run.directory for run in runs]
     problems = None if live else curriculum_tables(folders, filters, TESTED)[0]["problems"]

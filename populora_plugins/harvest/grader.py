@@ -25,9 +25,10 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.decisive import kept_out
-from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
+from populora_core.support.errors import ConfigError, RunDirectoryError, SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted
+from populora_plugins.harvest.curriculum import SPLITS
 from populora_plugins.harvest.environment import PROBLEMS, read_settings
 from populora_plugins.harvest.play_table import TRIES, PlayTable
 
@@ -60,19 +61,26 @@ class Grader:
         """True if its problems have no end."""
         return self._settings["live"] is not None
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self, split: str | None = None) -> Iterator[Problem]:
         """Yield the package's problems; if live, without end, those that teachers write and the sandbox verified.
 
         Problems of the bundled suites, and of the run's own, are never among them.
 
+        Args:
+            split: `train` or `test`; None for both, and with a live package.
+
         Raises:
+            ConfigError: there is no such split.
             RunDirectoryError: teachers write nothing that can be asked.
         """
         live = self._settings["live"]
+        if split is not None and (live or split not in SPLITS):
+            expected = "none with a live package" if live else f"one of {', '.join(SPLITS)}, or none"
+            raise ConfigError("there is no such split", expected=expected, got=split)
         if live is None:
             rows = pq.read_table(self._folder / PROBLEMS).to_pylist()
             several = len({row["run"] for row in rows}) > 1  # whose problems have the same names
-            for row in rows:
+            for row in (row for row in rows if split in (None, row.get("split"))):
                 name = f"{row['run']}/{row['problem_id']}" if several else row["problem_id"]
                 yield replace(Problem.of(row), problem_id=name)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 
 from rich.padding import Padding
 from rich.text import Text
@@ -59,7 +60,7 @@ def play(run: Run, teacher: str | None, student: str | None, kind: str | None, s
 def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
     """Return who answered, and whether it was right; None if the person leaves."""
     while True:
-        text = _typed(problem)
+        text = _typed(problem, len(table.shown(problem)))
         if text is None or text.strip() == LEAVE:
             return None
         if not text.strip():
@@ -82,17 +83,22 @@ def _answered(table: PlayTable, problem: Problem) -> tuple[str, bool] | None:
         return who, right
 
 
-def _typed(problem: Problem) -> str | None:
-    """Read the person's answer: a line, or for a program all lines up to an empty one; None at the end of input."""
+def _typed(problem: Problem, shown: int) -> str | None:
+    """Read the person's answer: a line for each input shown, or a program's lines up to an empty one.
+
+    Returns:
+        The text; None at the end of input.
+    """
     form = problem_type(problem.problem_type).answer_form
-    console.print(QUESTIONS[form])
+    most = inf if form is AnswerForm.PROGRAM else shown
+    console.print(QUESTIONS[form] + (f" {shown} lines, in order." if 1 < shown == most else ""))
     lines: list[str] = []
     while True:
         try:
             lines.append(input("> "))
         except EOFError:
             return "\n".join(lines) or None
-        if form is not AnswerForm.PROGRAM or not lines[-1].strip() or lines == [LEAVE]:
+        if len(lines) == most or not lines[-1].strip() or lines == [LEAVE]:
             return "\n".join(lines)
 
 
@@ -113,9 +119,9 @@ def _solution(problem: Problem) -> str:
     """A right answer, for display."""
     match problem_type(problem.problem_type).answer_form:
         case AnswerForm.OUTPUT:
-            return problem.outputs[0]
+            return "\n".join(problem.outputs)
         case AnswerForm.ARGUMENTS:
-            return _call(problem.inputs[0])
+            return "\n".join(map(_call, problem.inputs))
         case AnswerForm.PROGRAM:
             return problem.program
 

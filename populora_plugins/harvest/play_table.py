@@ -13,8 +13,9 @@ from populora_core.lifecycle.standing import named, newest_generation
 from populora_core.model.adapter_files import read_state
 from populora_core.population.member import Role
 from populora_core.problems.model import Problem
-from populora_core.problems.parsing import read_arguments, read_output, read_program
+from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, problem_type
+from populora_core.problems.types.rules import parts
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.run import Run, bases
 from populora_core.sandbox.jobs import Sandbox
@@ -54,19 +55,20 @@ class PlayTable:
 
     Raises:
         RunDirectoryError: no such member lives, or the run has no complete generation.
+        BaseModelError: the run's base is missing, or is not the one that the run began with.
         ConfigError: the run's base is in a folder that the user has not named.
     """
 
     def __init__(
         self, run: Run, sandbox: Sandbox, teacher: str | None, student: str | None, seed: int
     ) -> None:
+        from populora_core.model.base import require_same
+
         self._run, self._sandbox = run, sandbox
         self._rng, self._draws = ids.generator(seed, "play"), seed
         newest = newest_generation(run)
-        with Catalogue(run.directory) as catalogue:
-            living = {row["member_id"]: Role(row["role"]) for row in catalogue.rows(LIVING, [newest])}
-        self._teachers = _playing(run, living, Role.TEACHER, teacher)
-        self._students = _playing(run, living, Role.STUDENT, student)
+        self._teachers = playing(run, Role.TEACHER, teacher)
+        self._students = playing(run, Role.STUDENT, student)
         for source in bases(run.config):
             require_trusted(source)
         base, adapters = run.config.base, run.config.adapters
@@ -82,11 +84,12 @@ class PlayTable:
             bits=base.bits,
             inputs=run.config.propose.inputs,
         )
+        require_same(base.folder(), self._arena.worker.spec.digest, run.record["base_digest"])
         chosen = {*self._teachers, *self._students}
         self._arena.load({name: read_state(run.adapter_folder(name, newest)) for name in chosen})
 
     def ask(self, kind: str | None = None) -> Asked | None:
-        """A teacher's next problem; None where nothing that it wrote is valid.
+        """A teacher's next problem; None if it wrote nothing valid.
 
         Args:
             kind: a problem type; None for any of the run's.
@@ -109,7 +112,7 @@ class PlayTable:
         return None
 
     def judge(self, problem: Problem, text: str) -> AttemptVerdict:
-        """The verdict on a person's answer.
+        """The verdict on a person's answer: of outputs or arguments a line for each input.
 
         Raises:
             FormatError: it cannot be read as an answer of this type.
@@ -117,7 +120,10 @@ class PlayTable:
             SandboxUnavailable: the sandbox went down.
         """
         kind = problem_type(problem.problem_type)
-        answer = READERS[kind.answer_form](text)
+        lines = (text,) if kind.answer_form is AnswerForm.PROGRAM else parts(text)
+        if kind.answer_form is not AnswerForm.PROGRAM and len(lines) != len(problem.inputs):
+            raise FormatError(f"expected {len(problem.inputs)} lines, got {len(lines)}")
+        answer = "\n".join(map(READERS[kind.answer_form], lines))
         job = kind.answer_job(problem, answer, self._arena.dialect.rules)
         results = [] if job is None else verify_or_raise(self._sandbox, [job], determinism=False)
         return kind.judge(problem, answer, results[0] if results else None)
@@ -140,6 +146,13 @@ class PlayTable:
         return self._draws
 
 
-def _playing(run: Run, living: dict[str, Role], role: Role, given: str | None) -> list[str]:
-    own = [name for name, its in living.items() if role in its.plays]
+def playing(run: Run, role: Role, given: str | None) -> list[str]:
+    """The living members that play a role, or the one that a person names.
+
+    Raises:
+        RunDirectoryError: no such member lives, or the run has no complete generation.
+    """
+    with Catalogue(run.directory) as catalogue:
+        living = catalogue.rows(LIVING, [newest_generation(run)])
+    own = [row["member_id"] for row in living if role in Role(row["role"]).plays]
     return own if given is None else [named(run, given, own, role=role)]

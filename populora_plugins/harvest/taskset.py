@@ -69,6 +69,8 @@ class ProblemsConfig(vf.TasksetConfig):
 
     dialect: str | None = None
     """The dialect of prompts and answers: `instruct` for chat models; None is the run's own."""
+    split: str | None = None
+    """The split whose problems are asked, `train` or `test`; None is both."""
 
 
 class ProblemTaskset(vf.Taskset[ProblemTask, ProblemsConfig]):
@@ -82,7 +84,7 @@ class ProblemTaskset(vf.Taskset[ProblemTask, ProblemsConfig]):
 
     def load(self) -> Iterator[ProblemTask]:
         grader = grader_of(self.FOLDER, self.config.dialect)
-        for problem in grader.problems():
+        for problem in grader.problems(self.config.split):
             yield ProblemTask(
                 ProblemData(
                     id=problem.problem_id,

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from populora_core.model.chat import TemplateBeyondBounds
 from populora_core.problems.dialects import stops_of
 from populora_core.sampler.requests import Completion, Request
 from populora_core.support import ids
-from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_core.support.errors import BaseModelError, PopuloraError, RunDirectoryError
 from populora_plugins.serving.batcher import BadQuestion, Batcher
 from populora_plugins.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
 from populora_plugins.serving.fleet import Fleet, Pick
@@ -184,8 +185,17 @@ def _conversation(fleet: Fleet, messages: Sequence[Message]) -> tuple[int, ...]:
     if _as_learnt(messages):
         found = fleet.dialect.encode(tokenizer, messages[0].text)
     elif tokenizer.chat_template:
-        turns = [{"role": message.role, "content": message.text} for message in messages]
-        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        turns = [
+            # most templates know no developer, and leave its messages out
+            {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+            for message in messages
+        ]
+        try:
+            text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        except TemplateBeyondBounds:
+            raise
+        except BaseModelError as error:
+            raise BadQuestion(f"the base's chat template refuses this conversation: {error.got}") from error
         found = tokenizer(text, add_special_tokens=False)["input_ids"]
     else:
         raise BadQuestion("this base has no chat template: send one message, of the user")

@@ -29,7 +29,7 @@ class Overloaded(PopuloraError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A request until it is done; whoever gives up cancels `done`."""
+    """A request until it is done; to give up, cancel `done`."""
 
     request: Request
     done: asyncio.Future[Completion]

@@ -12,15 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 IGNORED = frozenset({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
 """Fields that no answer depends on."""
 
-NOTHING: dict[str, Any] = {
-    "best_of": 1,
-    "response_format": {"type": "text"},
-    "tool_choice": "none",
-    "repetition_penalty": 1,
-    "top_k": -1,
-    "skip_special_tokens": True,
+NOTHING: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),  # tools themselves are refused
+    "parallel_tool_calls": (True,),
+    "repetition_penalty": (1,),
+    "top_k": (-1,),
+    "skip_special_tokens": (True,),
 }
-"""Values that ask for nothing and that clients send as their defaults; null, 0, false and empty do everywhere."""
+"""Values that ask for nothing and that clients send as their defaults; null, 0, false and empty values count as that
+in every field."""
 
 Stop = str | list[str] | None
 MOST_CHOICES = 128
@@ -81,9 +83,11 @@ class Asking(BaseModel):
 
 
 def _asks_nothing(name: str, value: Any) -> bool:
-    nothing = NOTHING.get(name)
     # 1 and 1.0 are one value in JSON; true and 1 are two
-    return name in NOTHING and value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
+    return any(
+        value == nothing and isinstance(value, bool) == isinstance(nothing, bool)
+        for nothing in NOTHING.get(name, ())
+    )
 
 
 class CompletionBody(Asking):
@@ -115,6 +119,7 @@ class Message(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart] | None = None
+    tool_calls: list[Any] | None = Field(None, max_length=0)
 
     @model_validator(mode="after")
     def _only_an_assistant_says_nothing(self) -> Self:

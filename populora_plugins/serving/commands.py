@@ -20,7 +20,10 @@ def serve(
     key_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="keep the key here (default: another key at every start)", callback=expanded
+            metavar="FILE",
+            dir_okay=False,
+            help="keep the key here (default: another key at every start)",
+            callback=expanded,
         ),
     ] = None,
     length: Annotated[int, typer.Option(min=1, help="tokens of a prompt with its completion")] = 8192,
@@ -49,8 +52,6 @@ def serve(
         with narrated("loading the members ..."):
             fleet = open_fleet(run, length)
         say(f"models: {', '.join(fleet.models)}")
-        say(f"export OPENAI_BASE_URL=http://{host}:{port}/v1 OPENAI_API_KEY={key}")
-        try:
-            serve_fleet(fleet, key, host, port, waiting=waiting)
-        except KeyboardInterrupt:
-            print("stopped")
+        named = f"[{host}]" if ":" in host else host
+        say(f"export OPENAI_BASE_URL=http://{named}:{port}/v1 OPENAI_API_KEY={key}")
+        serve_fleet(fleet, key, host, port, waiting=waiting)

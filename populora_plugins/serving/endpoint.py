@@ -15,7 +15,7 @@ from populora_plugins.serving.fleet import Fleet
 KEPT_SECONDS = 120
 """Seconds that a connection stays open between two requests: a trainer learns in between."""
 REQUEST_SECONDS = 20.0
-"""Seconds for all of a request to come: who sends half of one holds no connection."""
+"""Seconds for all of a request to come: a client that sends half a request cannot hold a connection."""
 
 
 class Punctual(H11Protocol):

@@ -126,7 +126,7 @@ def majority(speech: Dialect, replies: Sequence[MemberReply]) -> int:
 
 
 def reading(speech: Dialect, reply: MemberReply) -> tuple[str | None, ...]:
-    """The answer as each problem type would read it: what the prompt asked for, no one says here.
+    """The answer as each problem type would read it: the request does not say what was asked for.
 
     Two replies that are the same in every reading give the same answer, whatever was thought before it.
     """

@@ -22,10 +22,14 @@ def study(
         Path | None, typer.Option(help="a study's file; see configs/levers/", callback=expanded)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what is left, and stop")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="set aside and make again what other code or settings made")
+    ] = False,
 ) -> None:
     """Make every run of a study that is not there yet, with a summary of each, the verdicts and the report.
 
-    Killed anywhere, the same command goes on from there.
+    Killed anywhere, the same command goes on from there. Runs that other code or settings made do not count; without
+    --again they stay, and nothing is made.
     """
     if context.invoked_subcommand is not None:
         return
@@ -33,21 +37,23 @@ def study(
         raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")
     from populora_core.support.errors import EXIT_INTERRUPTED, StudyError
     from populora_core.terminal.screen import say
-    from populora_plugins.study.conduct import conduct, plan
+    from populora_plugins.study.conduct import conduct, plan, require_current
     from populora_plugins.study.report import write_report
 
     planned = plan(config)
     say("\n".join(planned.lines()))
     if dry_run:
         return
+    if not again:
+        require_current(planned)
     try:
         conduct(planned, say)
     except StudyError:
         write_report(planned.study.results)
         raise
     except KeyboardInterrupt:
-        again = typed(f"populora study --config {shown(config)}")
-        say(f"interrupted: everything committed stays; {again} goes on from there")
+        command = typed(f"populora study --config {shown(config)}")
+        say(f"interrupted: everything committed stays; {command} goes on from there")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     say(f"{write_report(planned.study.results)} is written; open it in any browser")
 
@@ -79,7 +85,10 @@ def release(
     arm: Annotated[list[str] | None, typer.Option(help="of this arm alone; may be repeated")] = None,
     base_name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="how others find the base model (default: its folder here)"),
+        typer.Option(
+            metavar="NAME",
+            help="how others find the base model (default: its name on the hub, or bundled:NAME)",
+        ),
     ] = None,
 ) -> None:
     """Take the best member of every arm out of a study: each run is made again, and compared with its summary.

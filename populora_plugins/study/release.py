@@ -96,7 +96,7 @@ def release(asked: Release, base_name: str | None, say: Say) -> Path:
     Killed anywhere, the same call goes on from there. The runs go once the table is written.
 
     Args:
-        base_name: how others find the base model; None for its folder on this machine.
+        base_name: how others find the base model; None for `known_as`.
 
     Returns:
         The table's file.

@@ -229,6 +229,13 @@ def test_the_base_of_a_recorded_path_is_made_again_although_the_hub_has_one_of_i
     assert base_settings(path)["path"] == path  # which is there now
 
 
+@pytest.mark.usefixtures("cache")
+def test_a_base_that_was_made_elsewhere_is_no_name_of_the_hub() -> None:
+    with pytest.raises(BaseModelError, match="is not on this machine") as refused:
+        base_settings(f"gguf:mine@{'0' * 64}")
+    assert "--base FILE.gguf makes it again" in refused.value.fix
+
+
 def test_what_is_no_gguf_file_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF and no more")

@@ -35,7 +35,7 @@ from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, Limits, python_of
 from populora_core.sandbox.verify import verify
-from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
+from populora_core.support.errors import ConfigError, RunDirectoryError, SandboxUnavailable
 from populora_plugins.harvest.curriculum import Filters
 from populora_plugins.harvest.environment import SETTINGS, read_settings, write_environment
 from populora_plugins.harvest.grader import Grader
@@ -299,6 +299,29 @@ def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tm
     assert again.returncode == 2 and "is not free" in again.stderr
     both = populora("environment", finished, finished, "--to", tmp_path / "live", "--live")
     assert both.returncode == 2 and "one run" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--live", "--level", "1", "3"], "--live takes whatever its teachers write"),
+        (["--teacher", "T0"], "need --live"),
+        (["--live", "--teacher", "T9"], "no member is called T9"),
+    ],
+)
+def test_idle_options_are_refused(finished: Path, tmp_path: Path, words: list[str], told: str) -> None:
+    done = populora("environment", finished, "--to", tmp_path / "written", *words)
+    assert done.returncode == 2 and told in done.stderr
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_split_chooses_the_problems_that_are_asked(package: Path) -> None:
+    rows, grader = pq.read_table(package / "problems.parquet").to_pylist(), Grader(package)
+    for split in ("train", "test"):
+        own = [row["problem_id"] for row in rows if row["split"] == split]
+        assert [problem.problem_id for problem in grader.problems(split)] == own
+    with pytest.raises(ConfigError, match="no such split"):
+        next(grader.problems("validation"))
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.support.errors import HubError
+from populora_core.support.errors import ArtifactError, HubError
 from populora_core.support.hub import push
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import shown
@@ -127,6 +127,7 @@ def test_a_soup_loads_as_an_adapter_and_merged_with_a_card(found: Assembly, tmp_
     )
     card = (adapter / "README.md").read_text()
     assert "library_name: peft" in card and f"`{found.winner}` won" in card and MEAN in card
+    assert f"# soup of {len(found.soup)} members" in card
     assert json.loads((adapter / "assembly.json").read_text())["members"] == list(found.soup)
 
 
@@ -138,6 +139,18 @@ def test_the_others_are_written_with_their_rule(found: Assembly, how: str, tmp_p
     places = [folder] if how == "best" else [folder / "members" / member for member in rule["members"]]
     assert all((place / "adapter_model.safetensors").is_file() for place in places)
     assert rule["members"] == list(found.adapters)[: len(places)]
+
+
+def test_a_best_member_is_written_whole_or_not_at_all(
+    found: Assembly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*asked: object) -> str:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("populora_plugins.harvest.assembled.tried", full)
+    with pytest.raises(ArtifactError, match="could not be written"):
+        write_assembly(found, "best", tmp_path / "best")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_tells_the_table_and_pushes_what_it_writes(found: Assembly, tmp_path: Path) -> None:
@@ -177,3 +190,13 @@ def test_a_folder_is_pushed_whole_with_its_card(tmp_path: Path, monkeypatch: pyt
         assert "/me/mine/commit/" in push(tmp_path, "mine", "dataset")
     assert hub.made == [("dataset", "me/mine", True)]
     assert hub.files == {f"datasets/me/mine/{name}": text.encode() for name, text in files.items()}
+
+
+def test_a_card_that_the_hub_refuses_is_not_blamed_on_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "README.md").write_text('---\nbase_model: "bundled:tiny"\n---\n')
+    monkeypatch.setenv("HF_TOKEN", "hf_token")
+    with serving(), pytest.raises(HubError, match='"bundled:tiny" is not valid') as refused:
+        push(tmp_path, "mine", "model")
+    assert "card" in refused.value.expected and "log in" not in refused.value.fix

@@ -349,6 +349,12 @@ def test_the_cards_figures_are_those_of_its_rows(written: Path, by_split: Loaded
     assert told > 4
 
 
+def test_the_card_tells_the_share_of_the_split_and_the_dialect_of_its_prompts(written: Path) -> None:
+    told = (written / "README.md").read_text()
+    assert f"Share of the programs in the split `test`: {HALF}." in told
+    assert "Prompts (dialect: `compact`) come before a chat template wraps them." in told
+
+
 def test_the_command_writes_what_passes_and_pushes_it_with_its_card(
     sets: dict[str, Rows], finished: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
-from populora_core.support.errors import RunDirectoryError
+from populora_core.support.errors import BaseModelError, RunDirectoryError
 from populora_plugins.harvest import play_table
 from populora_plugins.harvest.play_table import Asked, PlayTable
 
@@ -64,6 +65,16 @@ def test_members_play_on_the_base_as_their_run_had_it(
     assert arena.worker.spec.base.dtype == "bfloat16"
 
 
+def test_members_play_over_the_base_that_their_run_began_with_or_not_at_all(finished: Path) -> None:
+    run = Run.open(finished)
+    other = replace(run, record={**run.record, "base_digest": "0" * 64})
+    with (
+        open_sandbox(run.config.sandbox.backend, Limits(), workers=1) as sandbox,
+        pytest.raises(BaseModelError, match="is not the one"),
+    ):
+        PlayTable(other, sandbox, None, None, seed=0)
+
+
 KEYS = Problem("p", "code_i", "def f(d):\n return list(d)", ("({'b': 1, 'a': 2},)",), ("['b', 'a']",), "")
 
 
@@ -79,6 +90,23 @@ def test_a_person_sees_a_dictionary_in_the_order_that_was_written(
     monkeypatch.setattr(PlayTable, "ask", lambda table, kind: Asked("T0", asked))
     shown = CliRunner().invoke(app, ["play", str(finished)], input="wrong\n[1]\nq\n").output
     assert "f({'b': 1, 'a': 2}) = ?" in shown and "{'d': 3, 'c': 4}" in shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "solution"),
+    [
+        ("code_o", "2\n3\n4", "2\n3\n5", r"2\s+3\s+4"),
+        ("code_i", "1\n2\n3", "1\n2\n4", r"f\(1\)\s+f\(2\)\s+f\(3\)"),
+    ],
+)
+def test_a_person_answers_each_input_on_a_line_of_its_own(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, kind: str, right: str, wrong: str, solution: str
+) -> None:
+    asked = Problem("p", kind, "def f(x):\n return x+1", ("(1,)", "(2,)", "(3,)"), ("2", "3", "4"), "")
+    monkeypatch.setattr(PlayTable, "ask", lambda table, kind: Asked("T0", asked))
+    said = CliRunner().invoke(app, ["play", str(finished)], input=f"{right}\n{wrong}\nq\n").output
+    assert "3 lines, in order" in said and "you: 1 of 2 right" in said
+    assert re.search(solution, said)
 
 
 def test_a_student_answers_for_the_person(table: PlayTable) -> None:

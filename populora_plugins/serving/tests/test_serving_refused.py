@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from conftest import PATIENCE
 from served_fleet import KEY, TINY, served
 
 from populora_core.model.base import load_vocabulary
+from populora_core.support.errors import ConfigError
 from populora_core.support.keys import kept_key
 from populora_plugins.serving.bodies import Message
 from populora_plugins.serving.fleet import Fleet
@@ -73,7 +75,7 @@ def test_without_the_key_nothing_is_told(openai: ModuleType, address: str) -> No
         b'{"model": "base", "prompt": "a", "top_k": 5}',
         b'{"model": "base", "prompt": "a", "repetition_penalty": 1.1}',
         b'{"model": "base", "prompt": "a", "response_format": {"type": "json_object"}}',
-        b'{"model": "base", "prompt": "a", "tool_choice": "auto"}',
+        b'{"model": "base", "prompt": "a", "tool_choice": "required"}',
         b'{"model": "base", "prompt": "a", "stop": "' + b"a" * 1001 + b'"}',
         b'{"model": "base", "prompt": "a", "echo": true}',
         b'{"model": "base", "prompt": "a", "logit_bias": {"5": 100}}',
@@ -97,6 +99,8 @@ def test_a_body_of_garbage_is_refused_in_openais_words(address: str, body: bytes
         ),
         {"response_format": {"type": "text"}},
         {"tool_choice": "none"},
+        {"tool_choice": "auto"},
+        {"parallel_tool_calls": True},
         {"best_of": 1},
         {"repetition_penalty": 1.0},
         {"top_k": -1},
@@ -117,6 +121,12 @@ def test_an_assistant_alone_may_have_said_nothing() -> None:
         Message(role="user", content=None)
 
 
+def test_a_message_with_tool_calls_is_refused() -> None:
+    assert Message(role="assistant", tool_calls=[]).text == ""
+    with pytest.raises(ValueError, match="tool_calls"):
+        Message(role="assistant", tool_calls=[{"id": "1", "type": "function"}])
+
+
 def test_too_many_prompts_are_refused_before_any_is_read(address: str) -> None:
     body = {
         "model": "base",
@@ -131,6 +141,17 @@ def test_the_line_end_of_a_key_file_is_no_part_of_the_key(tmp_path: Path) -> Non
     assert kept_key(tmp_path / "key") == "a key"
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["a folder", "an empty file"])
+def test_a_key_file_without_a_key_is_refused_and_left_as_it_was(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(path := tmp_path / "key")
+    before = path.stat().st_mode
+    with pytest.raises(ConfigError, match="holds no key"):
+        kept_key(path)
+    assert path.stat().st_mode == before
+
+
 def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         client.chat.completions.create(
@@ -138,19 +159,41 @@ def test_a_longer_chat_needs_a_chat_template(openai: ModuleType, client: OpenAI)
         )
 
 
+def chatted(fleet: Fleet, base: Path, template: str, *turns: dict) -> httpx.Response:
+    """The answer to a chat with a base that has this template."""
+    shutil.copytree(TINY, base)
+    (base / "chat_template.jinja").write_text(template)
+    with served(dataclasses.replace(fleet, vocabulary=load_vocabulary(base))) as address:
+        body = {"model": "base", "messages": turns, "max_tokens": 2}
+        return httpx.post(f"{address}/v1/chat/completions", json=body, headers=BEARER, timeout=PATIENCE)
+
+
+USER = {"role": "user", "content": "1"}
+
+
 def test_an_assistant_that_said_nothing_is_part_of_a_longer_chat(fleet: Fleet, tmp_path: Path) -> None:
-    base = Path(shutil.copytree(TINY, tmp_path / "base"))
-    (base / "chat_template.jinja").write_text(
-        "{% for turn in messages %}#{{ '' + turn.content }}\n{% endfor %}"
-    )
-    chatty = dataclasses.replace(fleet, vocabulary=load_vocabulary(base))
-    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": None}]
-    with served(chatty) as address:
-        body = {"model": "base", "messages": [*turns, turns[0]], "max_tokens": 2}
-        came = httpx.post(f"{address}/v1/chat/completions", json=body, headers=BEARER, timeout=PATIENCE)
+    template = "{% for turn in messages %}#{{ '' + turn.content }}\n{% endfor %}"
+    came = chatted(fleet, tmp_path / "base", template, USER, {"role": "assistant", "content": None}, USER)
     assert came.status_code == 200, came.text
     prompt = fleet.vocabulary.tokenizer("#1\n#\n#1\n", add_special_tokens=False)["input_ids"]
     assert came.json()["usage"]["prompt_tokens"] == len(prompt)
+
+
+def test_a_developer_speaks_as_the_system(fleet: Fleet, tmp_path: Path) -> None:
+    template = (
+        "{% for turn in messages if turn.role in ['system', 'user'] %}#{{ turn.content }}\n{% endfor %}"
+    )
+    came = chatted(fleet, tmp_path / "base", template, {"role": "developer", "content": "2"}, USER)
+    assert came.status_code == 200, came.text
+    prompt = fleet.vocabulary.tokenizer("#2\n#1\n", add_special_tokens=False)["input_ids"]
+    assert came.json()["usage"]["prompt_tokens"] == len(prompt)
+
+
+def test_a_chat_that_the_template_refuses_is_a_bad_request(fleet: Fleet, tmp_path: Path) -> None:
+    came = chatted(fleet, tmp_path / "base", "{{ raise_exception('roles must alternate') }}", USER, USER)
+    told = came.json()["error"]["message"]
+    assert came.status_code == 400 and "roles must alternate" in told
+    assert str(tmp_path) not in told, "where the base lies is no one's business"
 
 
 def test_an_unknown_model_and_an_unknown_path_are_not_found(
