@@ -107,14 +107,10 @@ def _left(pids: set[int], docker: bool) -> list[str]:
     from populora_core.sandbox import containers
 
     def is_theirs(text: str) -> bool:
-        owner = Owner.parse(text)
+        owner = Owner.parse(text.partition("@")[0])
         return owner is not None and owner.pid in pids
 
-    found = [
-        str(folder)
-        for folder in Path(tempfile.gettempdir()).glob(f"{containers.FOLDER_PREFIX}*")
-        if is_theirs(folder.name.removeprefix(containers.FOLDER_PREFIX).rpartition("-")[0])
-    ]
+    found = []
     for mark in Path(tempfile.gettempdir()).glob(f"{leftovers.PREFIX}*/{leftovers.OWNER}"):
         with suppress(OSError):  # of another process, which removes it
             if is_theirs(mark.read_text()):

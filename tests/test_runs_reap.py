@@ -12,18 +12,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import PATIENCE, alive, small_config, start, wait_for
 
-from populora_core.runs.heartbeat import HEARTBEAT, Beat, Life
+from populora_core.runs.heartbeat import HEARTBEAT, SILENT_SECONDS, Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.reap import clear, reap
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.store.artifacts import GIVEN_UP_SECONDS
 from populora_core.support import leftovers, revision
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.processes import Owner
@@ -117,6 +118,20 @@ def test_a_run_at_work_on_another_machine_is_left_alone(run: Run) -> None:
     with pytest.raises(RunDirectoryError, match="is at work, so nothing was touched") as refusal:
         reap(run)
     assert "on elsewhere" in refusal.value.got
+
+
+def test_the_record_of_workers_on_another_machine_stays_for_a_reap_there(run: Run) -> None:
+    silent = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 1)
+    beat = _beat(host="elsewhere", time=silent.isoformat(), children=(str(Owner.this_process()),)).marked()
+    (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+    assert "run populora reap on elsewhere to end the workers that it left there" in reap(run)
+    assert Beat.read(run.directory) == beat
+    given_up = datetime.now(UTC) - timedelta(seconds=GIVEN_UP_SECONDS + 1)
+    (run.directory / HEARTBEAT).write_text(
+        json.dumps(asdict(replace(beat, time=given_up.isoformat()).marked()))
+    )
+    reap(run)
+    assert Beat.read(run.directory) is None, "that machine will not come back"
 
 
 def test_a_run_that_ends_in_order_while_reap_begins_was_not_killed(
@@ -220,6 +235,18 @@ def test_a_folder_of_another_user_is_neither_read_nor_removed() -> None:
         os.chown(folder, 65534, 65534)
         leftovers.sweep()
         assert Path(folder, leftovers.OWNER).exists()
+
+
+def test_a_folder_of_another_host_is_left_alone() -> None:
+    """Where several share a disk, a living one's boot is not ours."""
+    earlier = replace(Owner.this_process(), boot="00000000")
+    folder = leftovers.make_folder("children", 0)
+    (folder / leftovers.OWNER).write_text(f"{earlier}@elsewhere")
+    leftovers.sweep()
+    assert folder.exists()
+    (folder / leftovers.OWNER).write_text(earlier.here)
+    leftovers.sweep()
+    assert not folder.exists()
 
 
 def test_an_installed_package_names_its_version_and_no_repository_that_holds_it(

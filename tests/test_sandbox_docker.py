@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import MIB, Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool, outer_seconds
 from populora_core.sandbox.status import Status
+from populora_core.support import leftovers
 from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import Owner
 
@@ -82,15 +84,21 @@ def left_behind(backend: containers.DockerBackend) -> tuple[Any, Path]:
     """A container and a folder of a process that is gone."""
     with subprocess.Popen(["sleep", "60"]) as dead:
         owner = Owner.this_process()
-        gone = Owner(owner.boot, owner.namespace, dead.pid, 1)
+        gone = Owner(owner.boot, owner.namespace, dead.pid, "1")
         dead.kill()
     options = {**backend.options(LIMITS, 1), "auto_remove": False, "labels": {containers.LABEL: str(gone)}}
-    folder = Path(tempfile.mkdtemp(prefix=f"{containers.FOLDER_PREFIX}{gone}-"))
+    folder = leftovers.make_folder("sandbox", 0)
+    (folder / leftovers.OWNER).write_text(gone.here)
     return docker.from_env().containers.create(**options), folder
 
 
 def folders_of(pid: int) -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob(f"{containers.FOLDER_PREFIX}*-*-{pid}-*"))
+    found = []
+    for mark in Path(tempfile.gettempdir()).glob(f"{leftovers.PREFIX}sandbox-*/{leftovers.OWNER}"):
+        with suppress(FileNotFoundError):  # of another process, which removes it
+            if f"-{pid}-" in mark.read_text():
+                found.append(mark.parent)
+    return found
 
 
 # Containers

@@ -7,8 +7,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +25,7 @@ from populora_core.store.schema import to_table
 from populora_core.support import durable
 from populora_core.support.durable import write_atomically
 from populora_core.support.errors import ArtifactError, SchemaError
+from populora_core.support.processes import Owner
 
 MATCHES = generation_tables(3)["match"]["matches"]
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -281,10 +285,42 @@ def test_a_sweep_knows_a_reused_pid_from_its_first_owner(tmp_path):
     assert sweep(tmp_path) == [left]
 
 
+def test_a_new_folder_takes_away_what_a_killed_process_had_begun_beside_it(tmp_path):
+    left_by_an_earlier_process(tmp_path)
+    with durable.new_folder(tmp_path / "out") as folder:
+        (folder / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_sweep_leaves_other_hosts_and_foreign_names_alone(tmp_path):
     (tmp_path / ".tmp-match-00000000-1-1@another-host").mkdir()
     (tmp_path / ".tmp-notes").mkdir()
     assert sweep(tmp_path) == []
+
+
+def test_a_sweep_takes_what_another_host_has_not_written_to_for_a_day(tmp_path):
+    old, young = (tmp_path / f".tmp-match-0000000{n}-1-1@another-host" for n in range(2))
+    for folder in (old, young):
+        folder.mkdir()
+        (folder / "half").write_bytes(b"x")
+    two_days_ago = time.time() - 2 * 86400
+    for path in (old / "half", old, young):
+        os.utime(path, (two_days_ago, two_days_ago))
+    assert sweep(tmp_path) == [old]
+    assert young.exists(), "a file in it was written since"
+
+
+def test_a_sweep_leaves_a_process_of_another_container_alone(tmp_path):
+    me = Owner.this_process()
+    neighbour = replace(me, namespace=me.namespace + 1, started="1")
+    (tmp_path / f".tmp-match-00000000-{neighbour.here}").mkdir()
+    assert durable.sweep(tmp_path) == []
+
+
+def test_a_sweep_knows_the_names_of_older_versions(tmp_path):
+    left = tmp_path / f".tmp-match-00000000-{os.getpid()}-1@{socket.gethostname()}"
+    left.mkdir()
+    assert sweep(tmp_path) == [left]
 
 
 def test_a_sweep_leaves_what_another_user_owns_alone(tmp_path, monkeypatch):

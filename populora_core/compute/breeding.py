@@ -141,7 +141,7 @@ def heir(layout: AdapterLayout, weights: Tensor, parents: Sequence[MemberState])
 
 
 def mean_steps(members: Iterable[MemberState]) -> int:
-    """Steps of one that has the moments of all of these: none only if none of them made any."""
+    """The step count for averaged moments: zero only if no member made a step."""
     made = [member.steps for member in members]
     return max(round(fmean(made)), min(sum(made), 1))
 

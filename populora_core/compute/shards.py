@@ -105,7 +105,7 @@ class Shards:
                 try:
                     results[shard.number] = self._take(store, shard, done, reused=False)
                 except DamagedObject:
-                    # Another machine has committed the stage meanwhile, and released its shards.
+                    # Another machine has since committed the stage and released its shards.
                     store.delete(document(shard.key))
                     (again,) = self._compute.run([shard])
                     results[shard.number] = self._take(store, shard, again, reused=False)

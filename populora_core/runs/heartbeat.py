@@ -87,10 +87,15 @@ class Beat:
         """Alive, ended or dead; a process out of sight is judged by the age of its last beat."""
         if self.ended:
             return Life.ENDED
-        writer = Owner.parse(self.process)
-        if self.host == socket.gethostname() and writer is not None and (writer.visible or writer.is_gone()):
+        if (writer := self.writer) is not None:
             return Life.DEAD if writer.is_gone() else Life.ALIVE
         return Life.DEAD if self.age > SILENT_SECONDS else Life.ALIVE
+
+    @property
+    def writer(self) -> Owner | None:
+        """The process, where its state can be seen from here."""
+        writer = Owner.parse(self.process) if self.host == socket.gethostname() else None
+        return writer if writer is not None and (writer.visible or writer.is_gone()) else None
 
     @property
     def age(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from populora_core.runs.heartbeat import HEARTBEAT, Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.run import Run
-from populora_core.store.artifacts import sweep
+from populora_core.store.artifacts import GIVEN_UP_SECONDS, sweep
 from populora_core.support import durable, leftovers
 from populora_core.support.errors import RunDirectoryError, SandboxUnavailable
 from populora_core.support.processes import Owner
@@ -64,8 +64,11 @@ def reap(run: Run, also: Callable[[Path], list[str]] = lambda directory: []) -> 
             done.append(f"removed {LOCK}, which no one held")
         if beat is not None and beat.life is Life.DEAD:
             done.insert(0, f"the process that worked here was killed: {beat}")
-            with durable.writing(directory / HEARTBEAT):
-                (directory / HEARTBEAT).unlink()
+            if beat.writer is None and beat.own_children and beat.age < GIVEN_UP_SECONDS:  # the only record
+                done.append(f"run populora reap on {beat.host} to end the workers that it left there")
+            else:
+                with durable.writing(directory / HEARTBEAT):
+                    (directory / HEARTBEAT).unlink()
     return done
 
 
@@ -86,7 +89,7 @@ def _end_workers(beat: Beat) -> list[str]:
 
 
 def _remove_sandboxes() -> list[str]:
-    """Remove containers and socket folders of ended processes; without a Docker daemon there are none to remove."""
+    """Remove containers of ended processes; without a Docker daemon there are none to remove."""
     from populora_core.sandbox.containers import Failure, connect_daemon
     from populora_core.sandbox.containers import sweep as sweep_sandboxes
 

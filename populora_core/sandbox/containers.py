@@ -24,12 +24,13 @@ from requests.exceptions import RequestException
 from populora_core.sandbox.connection import READ_BYTES, Connection
 from populora_core.sandbox.host import RUNNER_BYTES, runner_digest, runner_settings
 from populora_core.sandbox.jobs import Limits
+from populora_core.support import leftovers
 from populora_core.support.errors import SandboxUnavailable, first_line
 from populora_core.support.processes import Owner
 
 BUILD = "populora image build"
 LABEL = "populora.sandbox"
-FOLDER_PREFIX = "populora-sandbox-"
+SOCKET_OUTSIDE = "/link/socket"  # in a folder of temporary files
 LINK_INSIDE = "/link"
 SOCKET_INSIDE = f"{LINK_INSIDE}/socket"
 DAEMON_SECONDS = 20  # for one call of the daemon; it answers in milliseconds unless it is in trouble
@@ -108,6 +109,7 @@ class DockerBackend:
         self.contents = self._image.removeprefix("sha256:")[:16]
         with suppress(*Failure):  # leftovers harm no one; the next start sweeps again
             sweep(client)
+        leftovers.sweep()
 
     def connect(self, limits: Limits, hash_seed: int) -> Connection:
         return ContainerConnection(self.options(limits, hash_seed))
@@ -157,31 +159,30 @@ class ContainerConnection:
         self._container: Any = None
         self._link: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        owner = Owner.this_process()
         folder = ""
         try:
-            folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{owner}-")
-            inner = Path(folder, "link")
-            inner.mkdir()
+            folder = str(leftovers.make_folder("sandbox", len(SOCKET_OUTSIDE)))
+            link = Path(folder + SOCKET_OUTSIDE)
+            link.parent.mkdir()
             # Inside, root without any capability has to get at the socket; outside, the folder around it is
             # closed to everybody else.
-            inner.chmod(0o711)
-            self._listener.bind(str(inner / "socket"))
-            (inner / "socket").chmod(0o666)
+            link.parent.chmod(0o711)
+            self._listener.bind(str(link))
+            link.chmod(0o666)
             self._listener.listen(1)
         except OSError as error:
             self._listener.close()
             shutil.rmtree(folder, ignore_errors=True)
             raise SandboxUnavailable(
                 "a sandbox cannot be linked to this process",
-                expected=f"a socket in {tempfile.gettempdir()}, under a name of at most 107 characters",
+                expected=f"room for a folder in {tempfile.gettempdir()}",
                 got=str(error),
                 fix="make room there, or set TMPDIR to another folder",
             ) from error
         self._folder = Path(folder)
         self._listener.setblocking(False)
-        mount = Mount(LINK_INSIDE, str(inner), type="bind", read_only=True)
-        options = {**options, "mounts": [mount], "labels": {LABEL: str(owner)}}
+        mount = Mount(LINK_INSIDE, str(link.parent), type="bind", read_only=True)
+        options = {**options, "mounts": [mount], "labels": {LABEL: str(Owner.this_process())}}
         self._starter = threading.Thread(
             target=self._start, args=(options,), name="populora-container", daemon=True
         )
@@ -267,11 +268,11 @@ class ContainerConnection:
         self._said = reason
         if not self._ended.is_set():
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, suppress(OSError):
-                link.connect(str(self._folder / "link" / "socket"))
+                link.connect(f"{self._folder}{SOCKET_OUTSIDE}")
 
 
 def sweep(client: docker.DockerClient) -> list[str]:
-    """Remove the containers and folders of processes that no longer run.
+    """Remove the containers of processes that no longer run.
 
     Returns:
         What was removed, a line each.
@@ -287,11 +288,6 @@ def sweep(client: docker.DockerClient) -> list[str]:
                     raise
             else:
                 removed.append(f"removed the sandbox {container.name} of process {owner.pid}")
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        owner = Owner.parse(folder.name.removeprefix(FOLDER_PREFIX).rpartition("-")[0])
-        if owner is not None and owner.is_gone():
-            shutil.rmtree(folder, ignore_errors=True)
-            removed += [] if folder.exists() else [f"removed {folder}"]
     return removed
 
 

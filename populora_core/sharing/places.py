@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import math
 import os
 import shutil
 import stat
@@ -33,7 +32,7 @@ STORES = Registry({}, group="populora.stores", what="kind of store", setting="st
 """Scheme of a url -> a function of the url that opens an `ObjectStore`."""
 
 LOST_AND_FOUND = "lost+found"
-"""A folder of a file system's own, which only root can read."""
+"""A folder that the file system itself makes; only root can read it."""
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -146,7 +145,9 @@ class LocalObjects:
 
     def clear_unfinished(self, before: float, dry_run: bool = False) -> list[str]:
         with _reading(self.url):
-            left = [path for path, unfinished in _walk(self.root) if unfinished and _newest(path) < before]
+            left = [
+                path for path, unfinished in _walk(self.root) if unfinished and durable.newest(path) < before
+            ]
         with durable.writing(self.root):
             for path in left if not dry_run else ():
                 with suppress(FileNotFoundError):  # another sweep was faster
@@ -179,13 +180,10 @@ class LocalObjects:
             aside.chmod(0o444)  # it will be linked into run directories
 
 
-def _walk(folder: Path, within: bool = False) -> Iterator[tuple[Path, bool]]:
+def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
     """The files below a folder that others write to, and what is unfinished there, files and folders: with True.
 
     What goes meanwhile is not there; what cannot be read is an error.
-
-    Args:
-        within: pass over no unfinished folder, and tell of none.
     """
 
     def seen(error: OSError) -> None:
@@ -193,18 +191,11 @@ def _walk(folder: Path, within: bool = False) -> Iterator[tuple[Path, bool]]:
             raise error
 
     for place, folders, files in os.walk(folder, onerror=seen):
-        unfinished = [name for name in folders if name.startswith(durable.TEMPORARY_PREFIX) and not within]
+        unfinished = [name for name in folders if name.startswith(durable.TEMPORARY_PREFIX)]
         folders[:] = [name for name in folders if name not in unfinished]
         yield from ((Path(place, name), True) for name in unfinished)
         for name in files:
-            yield Path(place, name), name.startswith(durable.TEMPORARY_PREFIX) and not within
-
-
-def _newest(path: Path) -> float:
-    """The last modification of a file, or of anything in a folder; in seconds since the epoch."""
-    below = [found for found, _ in _walk(path, within=True)] if path.is_dir() else []
-    times = [status.st_mtime for each in (path, *below) if (status := _status(each)) is not None]
-    return max(times, default=math.inf)
+            yield Path(place, name), name.startswith(durable.TEMPORARY_PREFIX)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -1,6 +1,6 @@
 """Members' published folders, each a PEFT adapter with its optimiser's moments: whole or not.
 
-Beside them stands what the learner says that the adapter makes of a fixed text.
+Beside each lies a probe: the learner's own log-probabilities of a fixed text under that adapter.
 """
 
 from __future__ import annotations

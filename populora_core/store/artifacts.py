@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ from populora_core.support.received import below, require_no_way_out
 
 _SCRATCH = ".scratch"
 _SUPERSEDED = "superseded"
+GIVEN_UP_SECONDS = 86400.0
+"""Time without a write after which what cannot be seen from here counts as given up."""
 
 
 class StageWriter:
@@ -192,8 +195,9 @@ def supersede(run_dir: Path, path: Path) -> Path:
 
 
 def sweep(run_dir: Path) -> list[Path]:
-    """Remove what killed processes of this host left half-written; returns the removed paths.
+    """Remove what killed processes left half-written; returns the removed paths. Only under the run's lock.
 
+    What cannot be seen from here, such as another host's, counts as given up a day after the last write to it.
     Shards of a stage that was committed after them go too; those of an unfinished one stay, for its resumption.
     """
     shards = f"generations/*/{SHARDS_PREFIX}*"
@@ -201,9 +205,10 @@ def sweep(run_dir: Path) -> list[Path]:
     for folder in removed:
         with durable.writing(folder):
             shutil.rmtree(folder)
+    given_up = time.time() - GIVEN_UP_SECONDS
     below = ("generations/*", shards, f"{shards}/*", "members/*", "blocks")
     parents = [run_dir, *(path for pattern in below for path in run_dir.glob(pattern) if path.is_dir())]
-    return removed + [path for parent in parents for path in durable.sweep(parent)]
+    return removed + [path for parent in parents for path in durable.sweep(parent, given_up)]
 
 
 def _used_up(shards: Path) -> bool:

@@ -40,9 +40,9 @@ _DUCKDBS = {"memory", "system", "temp"}
 def publish(run_dir: Path) -> Path:
     """Bring catalogue.duckdb up to date and swap it in; readers of the old one go on undisturbed.
 
-    What it holds of generations whose stages are as they were is taken over; nothing of a catalogue of another place
-    or version, or that somebody else made: its rows could be of anything. In a folder whose name DuckDB takes in no
-    path none is made: readers get its views in memory.
+    What it holds of generations whose stages are as they were is taken over. It takes nothing over from a catalogue of
+    another place, version or user: its rows could be anything. In a folder whose name DuckDB takes in no path none is
+    made: readers get its views in memory.
 
     Raises:
         ArtifactError: it could not be made or written; the old catalogue is untouched.

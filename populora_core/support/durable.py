@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import secrets
@@ -13,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from populora_core.support.errors import ArtifactError
-from populora_core.support.processes import has_ended, started
+from populora_core.support.processes import Owner, has_ended
 
 TEMPORARY_PREFIX = ".tmp-"
-_OWNER = re.compile(r"-(?P<pid>\d+)-(?P<started>\w+)@(?P<host>.+)$")
+_OWNER = re.compile(r"-(?P<owner>(?:[0-9a-f]{8}-\d+-)?(?P<pid>\d+)-(?P<started>\w+))@(?P<host>.+)$")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -74,9 +75,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def temporary_name(parent: Path, label: str) -> Path:
     """An unused hidden path in `parent` whose name tells which process it belongs to."""
-    pid = os.getpid()
-    name = f"{TEMPORARY_PREFIX}{label}-{secrets.token_hex(4)}-{pid}-{started(pid)}@{socket.gethostname()}"
-    return parent / name
+    return parent / f"{TEMPORARY_PREFIX}{label}-{secrets.token_hex(4)}-{Owner.this_process().here}"
 
 
 @contextmanager
@@ -110,6 +109,8 @@ def new_folder(to: Path) -> Iterator[Path]:
     """
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(ArtifactError):  # what cannot be removed harms no one
+            sweep(to.parent)
         with temporary_folder(to.parent, to.name) as folder:
             yield folder
             fsync_tree(folder)
@@ -123,31 +124,61 @@ def new_folder(to: Path) -> Iterator[Path]:
         ) from error
 
 
-def sweep(parent: Path) -> list[Path]:
+def sweep(parent: Path, before: float = -math.inf) -> list[Path]:
     """Remove what processes of this host that are gone left in `parent` under temporary names.
 
-    Several may sweep one folder at the same time.
+    Several may sweep one folder at the same time. It never touches another user's, nor, without `before`, another
+    host's or container's, whose processes cannot be seen from here.
+
+    Args:
+        before: remove these, too, where nothing was written to them since, in seconds since the epoch.
 
     Returns:
-        The removed paths. Another host's are never touched: whether their processes live cannot be seen. Nor are
-        another user's, who may forbid it.
+        The removed paths.
 
     Raises:
         ArtifactError: one could not be removed.
     """
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
-        owner = _OWNER.search(path.name)
-        if owner and owner["host"] == socket.gethostname() and has_ended(int(owner["pid"]), owner["started"]):
-            with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
-                if path.lstat().st_uid != os.geteuid():
-                    continue
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-                removed.append(path)
+        name = _OWNER.search(path.name)
+        if name is None or (gone := _is_gone(name)) is False:
+            continue
+        with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
+            if path.lstat().st_uid != os.geteuid() or (not gone and newest(path) >= before):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+            removed.append(path)
     return removed
+
+
+def _is_gone(name: re.Match[str]) -> bool | None:
+    """True if the process whose temporary name this is has surely ended; None if it cannot be seen from here."""
+    if name["host"] != socket.gethostname():
+        return None
+    owner = Owner.parse(name["owner"])
+    if owner is None:  # an older version's name
+        return has_ended(int(name["pid"]), name["started"])
+    return owner.is_gone() or (False if owner.visible else None)
+
+
+def newest(path: Path) -> float:
+    """The last modification of a file, or of anything in a folder, in seconds since the epoch; inf if it is gone."""
+
+    def seen(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    walk = os.walk(path, onerror=seen) if path.is_dir() else ()
+    below = [Path(place, name) for place, folders, files in walk for name in (*folders, *files)]
+    times = []
+    for each in (path, *below):
+        with suppress(FileNotFoundError):
+            times.append(each.lstat().st_mtime)
+    return max(times, default=math.inf)
 
 
 @contextmanager

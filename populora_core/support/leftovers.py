@@ -25,19 +25,23 @@ def make_folder(kind: str, inside: int) -> Path:
     parent, prefix = tempfile.gettempdir(), f"{PREFIX}{kind}-"
     short = len(parent) + 1 + len(prefix) + 8 + inside <= SOCKET_CHARS
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent if short else "/tmp"))
-    (folder / OWNER).write_text(str(Owner.this_process()))
+    try:
+        (folder / OWNER).write_text(Owner.this_process().here)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 
 def sweep() -> list[str]:
-    """Remove the folders of processes that no longer run; says so, a line each."""
+    """Remove the folders of processes of this host that no longer run; says so, a line each."""
     removed = []
     for parent in {tempfile.gettempdir(), "/tmp"}:
         for mark in sorted(Path(parent).glob(f"{PREFIX}*/{OWNER}")):
             try:
                 if mark.parent.lstat().st_uid != os.geteuid():
                     continue  # another user's, who may have put anything there
-                owner = Owner.parse(read_plain(mark).decode(errors="replace"))
+                owner = Owner.parse_here(read_plain(mark).decode(errors="replace"))
             except OSError:
                 continue
             if owner is not None and owner.is_gone():

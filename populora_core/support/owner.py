@@ -17,8 +17,12 @@ FOLDER = "POPULORA_CONFIG"  # the environment variable that names another folder
 
 def folder() -> Path:
     """The folder of the user's key and answers."""
-    above = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(os.environ.get(FOLDER) or Path(above) / "populora")
+    if named := os.environ.get(FOLDER):
+        return Path(named)
+    try:
+        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "populora"
+    except RuntimeError:  # the user has no home: as in one that is missing, nothing is found and nothing kept
+        return Path(os.devnull) / "populora"
 
 
 def mark(path: Path) -> str:

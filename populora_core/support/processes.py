@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,17 @@ class Owner:
         match = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-(\w+)", text)
         return cls(match[1], int(match[2]), int(match[3]), match[4]) if match else None
 
+    @classmethod
+    def parse_here(cls, text: str) -> Self | None:
+        """The owner whose `here` this is; None if it is another host's, or no owner's."""
+        owner, _, host = text.partition("@")
+        return cls.parse(owner) if host in ("", socket.gethostname()) else None  # older marks name none
+
+    @property
+    def here(self) -> str:
+        """The text with this host's name, for a folder that other hosts may share: boots of theirs are not ours."""
+        return f"{self}@{socket.gethostname()}"
+
     def __str__(self) -> str:
         return f"{self.boot}-{self.namespace}-{self.pid}-{self.started}"
 
@@ -85,7 +97,7 @@ class Owner:
         return self.boot == _boot() and self.namespace == _namespace()
 
     def is_gone(self) -> bool:
-        """True if the process has surely ended; False if it cannot be seen from here."""
+        """True if the process, one of this host, has surely ended; False if it cannot be seen from here."""
         if self.boot != _boot():
             return True
         return self.visible and has_ended(self.pid, self.started)

@@ -92,7 +92,7 @@ class Actor:
 
 @contextmanager
 def _own_exit_code() -> Iterator[None]:
-    """Pass an exit on as it was meant: where a signal's handler raises it while Ray waits, Ray puts 1 for its code."""
+    """Restore the intended exit code: Ray makes it 1 when a signal handler raises SystemExit while Ray waits."""
     try:
         yield
     except SystemExit as ending:
@@ -246,7 +246,7 @@ class ActorPool:
             self._count(call, value.items)
 
     def _count(self, call: Call, items: int) -> None:
-        """Report what is new of the items of a call; another attempt counts from the beginning."""
+        """Report items not yet reported for a call; a further attempt counts from zero."""
         if items > call.items:
             self._progress(items - call.items)
             call.items = items

@@ -12,7 +12,7 @@ from typing import Any
 from populora_core.config.load import build_config
 from populora_core.lifecycle.loop import supersede_later
 from populora_core.lifecycle.run_evaluation import supersede_outdated
-from populora_core.report.write import refresh
+from populora_core.report.write import outdated, refresh
 from populora_core.runs.lock import lock
 from populora_core.runs.reap import clear
 from populora_core.runs.run import RECORD, Run, refuse_occupied
@@ -50,9 +50,9 @@ class Pulled:
 def pull(url: str, directory: str | Path) -> Pulled:
     """Make or bring up to date a run directory, so that it holds what the store holds.
 
-    It goes from stage to stage, taking at each what follows from what it has: no model, sandbox or key is needed.
-    What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to superseded/,
-    and so do evaluations of members that are no more.
+    It walks the stages in order and takes each that follows from those already here: no model, sandbox or key is
+    needed. What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to
+    superseded/, and so do evaluations of members that are no more.
 
     Raises:
         RunDirectoryError: the store holds no run or the beginning of a fork, or the directory another one or
@@ -83,8 +83,8 @@ def pull(url: str, directory: str | Path) -> Pulled:
             commit_shared(run, shared, entry)
             brought += 1
         # Of what is here too: a pull may have been killed between a stage and this.
-        outdated = [path for generation in sorted(reached) for path in supersede_outdated(run, generation)]
-        if brought or outdated:
+        superseded = [path for generation in sorted(reached) for path in supersede_outdated(run, generation)]
+        if brought or superseded or (kept and outdated(directory)):
             publish(directory)
             refresh(directory)
     return Pulled(run, brought, kept)

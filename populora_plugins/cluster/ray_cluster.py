@@ -134,7 +134,7 @@ class RayCluster:
         for pid in _left(ours):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _left(ours)  # what was killed needs a moment too
+        _left(ours)  # killed processes take a moment to end
         self._heads = ()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -35,7 +35,7 @@ class RayCompute:
     """See `Compute`. An actor a shard; those that the cluster has no room for now wait for it.
 
     Args:
-        plan: called at each `run`, so that its deadline may change.
+        plan: read at each `run`, so that its deadline may change.
 
     Raises:
         ClusterUnavailable: no machine of the cluster can hold even one shard.

@@ -38,7 +38,8 @@ class ShardedSandbox:
         records: of each shard since they were last cleared, who ran it, how long and in how many attempts.
 
     Raises:
-        SandboxUnavailable: no machine has the sandbox, or they differ, which would make results depend on chance.
+        SandboxUnavailable: a machine of the cluster has no sandbox, or they differ, which would make results depend on
+            chance.
     """
 
     def __init__(

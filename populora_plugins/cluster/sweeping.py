@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from populora_plugins.cluster.shared import STREAMS, read_record
 from populora_plugins.cluster.trials import PROBES
 
 DAY = 86400.0
+DELETIONS = 500  # after which what is young now is listed again
 _SHA256 = re.compile(rb"\b[0-9a-f]{64}\b")
 
 
@@ -60,12 +62,18 @@ def sweep(objects: ObjectStore, days: float, dry_run: bool = False) -> Swept:
     named = _named(objects, sorted(lasting))
     loose = passing + [item for item in old if _is_object(item) and item.key.partition("/")[2] not in named]
     if loose and not dry_run:
-        # Whoever put one of them again since then will name it.
-        young = {item.key for item in objects.listing(OBJECTS) if item.modified >= before}
-        loose = [item for item in loose if item.key not in young]
-        for item in loose:
-            objects.delete(item.key)
+        loose = list(_removed(objects, loose, before))
     return Swept(tuple(loose), tuple(objects.clear_unfinished(time.time() - DAY, dry_run)))
+
+
+def _removed(objects: ObjectStore, loose: Sequence[Stored], before: float) -> Iterator[Stored]:
+    """Remove objects, and yield those that were: whoever put one of them again since then will name it."""
+    for start in range(0, len(loose), DELETIONS):
+        young = {item.key for item in objects.listing(OBJECTS) if item.modified >= before}
+        for item in loose[start : start + DELETIONS]:
+            if item.key not in young:
+                objects.delete(item.key)
+                yield item
 
 
 def _is_object(item: Stored) -> bool:

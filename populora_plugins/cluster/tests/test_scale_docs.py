@@ -13,6 +13,7 @@ from test_planning_memory import QWEN2_5_7B
 
 from populora_core.config.load import Config
 from populora_core.planning.memory import GB, ModelShape, Workload, estimate, shape_of
+from populora_core.support import owner
 from populora_core.support.shipped import REPOSITORY
 
 PAGE = (REPOSITORY / "populora_plugins" / "cluster" / "README.md").read_text()
@@ -81,6 +82,16 @@ def test_a_prefect_job_joins_the_cluster_and_uses_every_variable() -> None:
     allowed = documents()[1]["spec"]["ingress"][0]["from"]
     labels = [each["podSelector"]["matchLabels"] for each in allowed]
     assert job["spec"]["template"]["metadata"]["labels"] in labels
+
+
+def test_what_a_pod_makes_and_remembers_lies_on_the_volume() -> None:
+    (job,) = template()["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]["containers"]
+    (head,) = documents()[0]["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    for container in (job, head):
+        places = {each["mountPath"] for each in container["volumeMounts"] if each["name"] == "runs"}
+        assert places == {"/runs", "/opt/populora/runs"}, "the second is where forms put a run"
+    (folder,) = re.findall(rf"--from-literal={owner.FOLDER}=(/runs/\S+)", PAGE)
+    assert {"name": owner.FOLDER, "value": folder} in head["env"]
 
 
 def test_names_of_images_registries_and_secrets_are_placeholders() -> None:

@@ -24,7 +24,9 @@ from populora_core.sharing.objects import object_key
 from populora_core.sharing.places import LocalObjects, open_objects
 from populora_core.stages.engine import run_stage
 from populora_core.store.manifest import stage_dir
+from populora_core.store.publication import CATALOGUE
 from populora_core.support.errors import ConfigError, DamagedObject, RunDirectoryError, StoreUnavailable
+from populora_plugins.cluster import sweeping
 from populora_plugins.cluster.pull import pull
 from populora_plugins.cluster.shared import SharedRun
 from populora_plugins.cluster.sweeping import sweep
@@ -75,6 +77,15 @@ def test_a_machine_takes_what_another_made(tmp_path: Path) -> None:
     assert make(second, b"of the second").reused
     assert Written.times == 0
     assert files(second) == files(first)
+
+
+def test_a_pull_that_broke_off_after_its_last_stage_makes_the_catalogue_the_next_time(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    make(begin(tmp_path / "first", url).directory)
+    second = pull(url, tmp_path / "second").run.directory
+    (second / CATALOGUE).unlink()
+    assert pull(url, second).brought == 0
+    assert (second / CATALOGUE).exists()
 
 
 @pytest.mark.parametrize("lost", ["stage", "table", "weights", "probe"])
@@ -233,6 +244,25 @@ def test_a_sweep_takes_what_nobody_names_and_only_that(tmp_path: Path) -> None:
     assert store.get_bytes(young)
     assert sweep(store, 7).stored == ()
     assert files(pull(url, tmp_path / "again").run.directory) == files(run)
+
+
+def test_a_sweep_spares_what_is_put_again_while_it_deletes(
+    store: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(tmp_path / "run", store.root.as_uri())
+    texts = {object_key(store.put_bytes(text)): text for text in (b"one", b"two")}
+    for key in texts:
+        age(store.root / key, 8)
+    delete = store.delete
+
+    def put_the_other_again(key: str) -> None:
+        delete(key)
+        store.put_bytes(next(text for other, text in texts.items() if other != key))
+
+    monkeypatch.setattr(store, "delete", put_the_other_again)
+    monkeypatch.setattr(sweeping, "DELETIONS", 1)
+    (removed,) = sweep(store, 7).stored
+    assert {item.key for item in store.listing("objects")} == texts.keys() - {removed.key}
 
 
 def test_a_sweep_needs_a_run_and_a_day(store: LocalObjects, tmp_path: Path) -> None:
