@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hmac
 import os
+import socket
 import stat
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,7 +34,7 @@ SETTINGS = "configuration"
 NOTHING_TICKED = (
     "<!doctype html><title>Runs</title><p>No run is ticked: go back, and tick those to compare.</p>"
 )
-SECONDS = 10.0  # that a request, or the reader of an answer, may keep a thread waiting
+SECONDS = 10.0  # for a whole request to come, and for each part of an answer to be taken
 
 
 @contextmanager
@@ -73,7 +74,20 @@ class Reports(BaseHTTPRequestHandler):
         self._key, self._runs, self._prefect = key, runs, prefect
         super().__init__(*request)  # type: ignore[arg-type]
 
+    def handle(self) -> None:
+        self._late = threading.Timer(self.timeout, self._give_up)
+        self._late.start()
+        try:
+            super().handle()
+        finally:
+            self._late.cancel()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):  # it has just been closed
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
+        self._late.cancel()
         page = self._page()
         if page is None:
             self.send_error(404, "no report of a run: open the address that populora ui has printed")

@@ -18,7 +18,7 @@ from populora_core.population.rating import (
     rate,
     win_probabilities,
 )
-from populora_core.runs.preflight import LEAST_DRAWS, preflight
+from populora_core.runs.preflight import LEAST_DRAWS, check_changed, preflight
 from populora_core.support.errors import ConfigError
 
 RULES = RatingSection()
@@ -116,6 +116,8 @@ def test_a_draw_makes_both_surer_however_rare_draws_are() -> None:
     """Where they are rarer still, trueskill has no digits left: at 0 a draw makes both less sure."""
     with pytest.raises(ConfigError, match="loses its digits"):
         preflight(small_config(rating={"draw_probability": 0.0}), "run.toml")
+    with pytest.raises(ConfigError, match="loses its digits"):  # a fork
+        check_changed(small_config(rating={"draw_probability": 0.0}), small_config(), "the settings")
     rare = RatingSection(draw_probability=LEAST_DRAWS)
     after = rate([Match("t", "s", Outcome.DRAW)], {"t": FRESH, "s": FRESH}, rare)
     assert max(after["t"].sigma, after["s"].sigma) < FRESH.sigma

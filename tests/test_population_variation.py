@@ -362,6 +362,16 @@ def test_a_child_of_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -
         breed("lose", adapter(1))
 
 
+def test_a_child_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def normed(parents: list[Adapter], rng: np.random.Generator) -> Any:
+        return {name: (a, b / b.norm()) for name, (a, b) in parents[0].items()}, {}
+
+    monkeypatch.setitem(MUTATIONS, "normed", normed)
+    newborn = {name: (a, torch.zeros_like(b)) for name, (a, b) in adapter(1).items()}
+    with pytest.raises(PopulationError, match="the child of normed holds numbers that are not finite"):
+        breed("normed", newborn)
+
+
 def test_parents_of_different_layouts_are_refused() -> None:
     with pytest.raises(PopulationError, match="the parents of average"):
         breed("average", adapter(1), adapter(2, shapes=SHAPES | {"q": (5, 5)}))

@@ -179,6 +179,13 @@ def test_teachers_of_different_slots_are_paid_by_different_rewards() -> None:
     assert paid == [0.875, 0.4375, 0.125] and rules.reward_of(1) == "learnability"
 
 
+@pytest.mark.parametrize("paid", [float("nan"), float("inf"), None, "much"])
+def test_a_reward_that_is_no_number_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, paid: object) -> None:
+    monkeypatch.setitem(TEACHER_REWARDS, "own", lambda rate, rules: paid)
+    with pytest.raises(PopulationError, match="the teacher's reward own pays no number"):
+        reward(GradeSection(teacher_reward="own"), 0.5)
+
+
 @pytest.mark.parametrize("verdict", list(AttemptVerdict))
 def test_a_student_earns_by_its_verdict(verdict: AttemptVerdict) -> None:
     special = {

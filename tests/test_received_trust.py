@@ -75,6 +75,30 @@ def test_a_received_run_reaches_for_no_store_and_no_base_that_the_user_has_not_n
 
 
 @pytest.mark.parametrize(
+    ("settings", "service"),
+    [
+        ({"compute": {"backend": "ray", "address": "127.0.0.1:6379"}}, "ray://127.0.0.1:6379"),
+        ({"compute": {"backend": "ray"}}, None),
+        ({"compute": {"backend": "local", "address": "127.0.0.1:6379"}}, None),
+        (
+            {"trackers": {"use": ["wandb"], "wandb": {"mode": "online", "entity": "them"}}},
+            "wandb://them/populora",
+        ),
+        ({"trackers": {"use": ["wandb"]}}, None),
+        ({"trackers": {"wandb": {"mode": "online"}}}, None),
+    ],
+)
+def test_a_received_run_joins_no_cluster_and_no_account_that_the_user_has_not_named(
+    mine: Path, tmp_path: Path, settings: dict[str, Any], service: str | None
+) -> None:
+    run = Run.open(received(tmp_path / "run", **settings))
+    assert sources(run.config) == [service] * (service is not None)
+    if service:
+        with pytest.raises(ConfigError, match=f"not named yourself: {service}"), Session(run):
+            pass
+
+
+@pytest.mark.parametrize(
     ("path", "asked"),
     [
         ("bundled:tiny", False),
@@ -240,3 +264,19 @@ def test_metadata_in_the_working_folder_installs_nothing(mine: Path, monkeypatch
     assert "mine" in DIALECTS.names()
     monkeypatch.chdir(mine)
     assert "mine" not in DIALECTS.names()
+
+
+def test_without_a_home_nothing_is_kept_and_nothing_fails(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", refuse)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert owner.folder() == tmp_path / "config", "as it was named"
+    monkeypatch.delenv(owner.FOLDER)
+    trust.remember(["of_mine:thing"])
+    assert trust.is_trusted("of_mine:thing") and owner.mark_of("a text") == owner.mark_of("a text")
+    trust.forget()
+    assert not trust.is_trusted("of_mine:thing")

@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import re
+import select
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -93,6 +95,21 @@ def test_half_a_request_holds_no_thread_and_a_bad_address_is_not_found(
         with socket.create_connection((place.hostname, place.port), PATIENCE) as connection:
             connection.sendall(sent)
             assert connection.makefile("rb").read(12) == answered
+
+
+def test_a_request_that_comes_byte_by_byte_holds_no_thread(
+    served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports.Reports, "timeout", 0.3)
+    place = urlsplit(served)
+    with socket.create_connection((place.hostname, place.port), PATIENCE) as connection:
+        for _ in range(int(PATIENCE / 0.05)):
+            with suppress(ConnectionError):
+                connection.sendall(b"G")
+            if select.select([connection], [], [], 0.05)[0]:
+                break
+        else:
+            pytest.fail("the connection is still open")
 
 
 def test_no_link_is_followed(served: str, run: Path, tmp_path: Path) -> None:

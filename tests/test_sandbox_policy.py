@@ -41,6 +41,8 @@ def test_programs_that_only_compute_pass(program: str) -> None:
         ("def f(x): return id(x)", "id"),
         ("def f(x): return x.__class__", "__class__"),
         ("def f(x): return __builtins__", "__builtins__"),
+        ("from functools import __builtins__ as b\ndef f(x): return b['open'](x)", "__builtins__"),
+        ("def f(x):\n    match f:\n        case object(__globals__=g):\n            return g", "__globals__"),
         ("def f(x): return getattr(x, 'a')", "getattr"),
         ("def f(x): return (i for i in x).gi_frame", "gi_frame"),
         ("def f(x):\n    y = x.f_globals\n    return y", "f_globals"),

@@ -340,7 +340,10 @@ class UpdateSection(Section):
         0, description="a member's steps after which its learning rate has halved, as 1 / steps; 0: it stays"
     )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
-    pack_tokens: Count = Field(192, description="longest sequence in which completions share their prompt")
+    pack_tokens: Count = Field(
+        192,
+        description="longest sequence in which completions share their prompt; in bfloat16 on a CPU 1024 at least",
+    )
     gradient_checkpointing: bool = Field(
         False, description="a third more time for much less memory; on a GPU only where memory is short"
     )
@@ -359,7 +362,7 @@ class EvolveSection(Section):
 
     every: Natural = Field(10, description="generations between replacements; 0: never")
     fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-        0.25, description="share of each role that is replaced, at least one"
+        0.25, description="share of each role, on each island, that is replaced, at least one"
     )
     minimum_age: Count = Field(10, description="generations before a member can be replaced")
     crossover_probability: Share = Field(0.5, description="share of children that have two parents")

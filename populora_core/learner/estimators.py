@@ -53,7 +53,7 @@ def trr_pp(
     """Task-relative REINFORCE++, the estimator of Absolute Zero (arXiv 2505.03335): whiten within cohorts.
 
     Each problem type and role has its own mean and standard deviation. The paper keeps one baseline for each of
-    six (type, role) batches instead of one a prompt, since it draws one completion a prompt; so `groups` do not
+    six (type, role) batches instead of one per prompt, since it draws one completion per prompt; so `groups` do not
     matter here. Three things differ. Statistics are taken per member as well, which for a single agent is the
     paper's. They are taken over completions, where its code takes them over tokens and lets long completions
     weigh more. And the divisor has a floor and the result a bound, where its code divides by whatever spread
@@ -81,7 +81,7 @@ def success_only(
 ) -> Advantages:
     """Learn from what did better than its group, and from nothing else (cf. RAFT, arXiv 2304.06767).
 
-    The positive part of `reinforce_pp`. Nothing is made less likely but by what is made more likely.
+    The positive part of `reinforce_pp`. A completion becomes less likely only because others become more likely.
     """
     whitened = reinforce_pp(rewards, groups, cohorts, std_floor=std_floor, clip=clip)
     return [None if value is None else max(value, 0.0) for value in whitened]

@@ -193,7 +193,8 @@ def _fitting(config: Config, pace: Pace, limit: float) -> dict[str, int]:
     """Settings with which the run fits: fewer generations, then also smaller ones and fewer problems scored."""
     changed: dict[str, int] = {}
     while not (count := pace.generations(config, limit)):
-        if config.propose.per_type == 1:
+        # a lone proposal of a type teaches its teacher nothing
+        if config.propose.per_type < (2 if config.update.roles == "students" else 4):
             return {}
         changed = {
             "propose.per_type": config.propose.per_type // 2,

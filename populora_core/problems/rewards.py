@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from math import comb
+from math import comb, isfinite
+from numbers import Real
 
 from populora_core.config.sections import GradeSection
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.support.errors import PopulationError
 from populora_core.support.registry import Registry
 
 TeacherReward = Callable[[float, GradeSection], float]
@@ -66,7 +68,7 @@ def teacher_reward(
         slot: the teacher's, where `rules` pay each slot by its own reward.
 
     Raises:
-        PopulationError: `rules` name no teacher's reward.
+        PopulationError: `rules` name no teacher's reward, or one that pays no finite number.
     """
     if verdict is ProposalVerdict.INFRASTRUCTURE:
         return None
@@ -74,9 +76,17 @@ def teacher_reward(
         return rules.teacher_invalid
     if solve_rate is None:
         return None
-    pay: TeacherReward = TEACHER_REWARDS.find(rules.reward_of(slot))
+    name = rules.reward_of(slot)
+    pay: TeacherReward = TEACHER_REWARDS.find(name)
     rate = _without_luck(solve_rate, chance, attempts, rules)
     paid = pay(rate, rules)
+    if not isinstance(paid, Real) or not isfinite(paid):
+        raise PopulationError(
+            f"the teacher's reward {name} pays no number",
+            expected=f"a finite number for the solve rate {rate:g}",
+            got=repr(paid),
+            fix="correct the function that grade.teacher_reward names, then populora resume",
+        )
     if new_cell and 0.0 < rate < 1.0:
         paid += rules.new_cell_bonus
     return paid * (1.0 - chance) ** 2 if rules.chance == "discount" and paid > 0.0 else paid

@@ -51,6 +51,7 @@ def preflight(config: Config, source: str) -> None:
     check_folders(config, source)
     check_packages(config, source)
     tell_of_template(config)
+    tell_of_groups(config)
     tell_of_card(config)
 
 
@@ -60,10 +61,16 @@ def check_changed(config: Config, before: Config, source: str) -> None:
     Base and adapters to start from are the run's, and stay.
     """
     remember({*places(config), *sources(config)} - {*places(before), *sources(before)})
+    _check_beginning(config, source, before)
     check_names(config, source)
     if config.evaluate != before.evaluate and (config.evaluate.every or config.evaluate.report_every):
         _check_suite(config, source)
+    if (config.anchors, config.propose.types) != (before.anchors, before.propose.types):
+        _check_anchors(config, source)
+    if config.update != before.update:
+        _check_corpus(config, source)
     check_packages(config, source)
+    tell_of_groups(config)
 
 
 def check_folders(config: Config, source: str) -> None:
@@ -78,20 +85,30 @@ def check_folders(config: Config, source: str) -> None:
         )
     if config.evaluate.every or config.evaluate.report_every:
         _check_suite(config, source)
-    if config.anchors.share and config.anchors.source == DATASET:
-        with _said_of(f"{source}: anchors.source cannot be used"):
-            given = settings_of(DATASET, dataset, config.anchors.parameters)
-            given.pop("again", None)
-            require_types(config.propose.types, **given)
-    if config.update.corpus_share:
-        with _said_of(f"{source}: update.corpus cannot be used"):
-            read_corpus(config.update.corpus)
+    _check_anchors(config, source)
+    _check_corpus(config, source)
     for member, folder in start_folders(config).items():
         with _said_of(f"{source}: adapters.start_from gives {member} no adapter"):
             require_files(folder)
             from populora_core.model.adopt import plain_config
 
             plain_config(folder)
+
+
+def _check_anchors(config: Config, source: str) -> None:
+    """The data set of anchors can be read, and has problems of types that are played."""
+    if config.anchors.share and config.anchors.source == DATASET:
+        with _said_of(f"{source}: anchors.source cannot be used"):
+            given = settings_of(DATASET, dataset, config.anchors.parameters)
+            given.pop("again", None)
+            require_types(config.propose.types, **given)
+
+
+def _check_corpus(config: Config, source: str) -> None:
+    """The corpus can be read."""
+    if config.update.corpus_share:
+        with _said_of(f"{source}: update.corpus cannot be used"):
+            read_corpus(config.update.corpus)
 
 
 class NoChatTemplate(UserWarning):
@@ -111,6 +128,32 @@ def tell_of_template(config: Config) -> None:
             "tuned to follow, so expect few valid completions at first; one ends at </answer>, at an end token or at "
             "max_tokens. An Instruct variant of the base follows the format at once",
             NoChatTemplate,
+            stacklevel=2,
+        )
+
+
+class GroupOfOne(UserWarning):
+    """The warning that a role's rewards have nothing to be compared with, so that it does not learn."""
+
+
+def tell_of_groups(config: Config) -> None:
+    """Warn where an estimator of ours is given groups of one completion each, from which it learns nothing."""
+    from populora_core.learner.estimators import ESTIMATORS
+
+    estimator, learning = config.update.estimator, config.update.roles
+    if estimator not in ESTIMATORS:
+        return
+    alone = {
+        "propose.per_type": learning != "students" and config.propose.per_type == 1,
+        "solve.attempts": learning != "teachers"
+        and estimator != "trr_pp"
+        and config.solve.most_attempts == 1,
+    }
+    for setting in [setting for setting, one in alone.items() if one]:
+        warnings.warn(
+            f"{setting} is 1: {estimator} compares a completion with others of its group, so nothing is learnt "
+            "from it; set 2 or more",
+            GroupOfOne,
             stacklevel=2,
         )
 
@@ -143,10 +186,15 @@ def _check_gpus(config: Config, source: str) -> None:
         )
 
 
-def _check_beginning(config: Config, source: str) -> None:
-    """Refuse what no run may begin with; older runs that began with it are read, and go on."""
+def _check_beginning(config: Config, source: str, before: Config | None = None) -> None:
+    """Refuse what no run may begin with; older runs that began with it are read, and go on.
+
+    Args:
+        before: of a run that goes on with other settings; what it began with stays.
+    """
     students, islands = config.population.students, config.population.islands
-    if config.anchors.share and config.anchors.source == "peers" and students < 2 * islands:
+    peers = config.anchors.share and config.anchors.source == "peers"
+    if peers and students < 2 * islands and (before is None or config.anchors != before.anchors):
         raise ConfigError(
             f'{source}: anchors.source "peers" asks a student what another on its island solved',
             expected=f"population.students = {2 * islands} or more on {islands} islands",
@@ -154,14 +202,14 @@ def _check_beginning(config: Config, source: str) -> None:
             fix='add students, or set anchors.source = "replay"',
         )
     on_ray = config.compute.backend == "ray" and config.base.device == "cuda"
-    if on_ray and 0 < config.compute.shard_gpus < 1:
+    if on_ray and 0 < config.compute.shard_gpus < 1 and (before is None or config.compute != before.compute):
         raise ConfigError(
             f"{source}: a shard takes all memory that it finds, so that two on one GPU run out of it",
             expected="compute.shard_gpus of 1 or more",
             got=str(config.compute.shard_gpus),
             fix="set compute.shard_gpus = 1",
         )
-    if config.rating.draw_probability < LEAST_DRAWS:
+    if config.rating.draw_probability < LEAST_DRAWS and (before is None or config.rating != before.rating):
         raise ConfigError(
             f"{source}: rating.draw_probability is so small that TrueSkill's arithmetic loses its digits: a draw "
             "would make both players less sure",

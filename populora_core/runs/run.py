@@ -203,8 +203,8 @@ def open_runs(places: Iterable[str | Path]) -> list[Run]:
 
 
 def sources(config: Config) -> list[str]:
-    """The store, the base and the files that a configuration names by an address or a place of its own choice."""
-    return [config.store.url] * bool(config.store.url) + bases(config) + suites(config) + _data(config)
+    """The services, the base and the files that a configuration names by an address or a place of its own choice."""
+    return _services(config) + bases(config) + suites(config) + _data(config)
 
 
 def bases(config: Config) -> list[str]:
@@ -217,6 +217,17 @@ def suites(config: Config) -> list[str]:
     """The suite that a configuration names by a file of its own choice; none of ours, nor one that is not here."""
     named = config.evaluate.suite
     return [] if not named or _leads_to_ours(named, BUNDLED) else _here([str(config.evaluate.file())])
+
+
+def _services(config: Config) -> list[str]:
+    """The store, the cluster to join and the account to publish to, each as an address."""
+    compute, online = config.compute, config.trackers.wandb
+    return [
+        *[config.store.url] * bool(config.store.url),
+        *[f"{compute.backend}://{compute.address}"] * (not compute.here and bool(compute.address)),
+        *[f"wandb://{online.entity}/{online.project}"]
+        * ("wandb" in config.trackers.use and online.mode == "online"),
+    ]
 
 
 def _data(config: Config) -> list[str]:

@@ -35,6 +35,7 @@ FRAMES = frozenset((
 ))  # fmt: skip
 _NAMING = (
     ast.Import, ast.ImportFrom, ast.Name, ast.Attribute, ast.Constant, ast.FunctionDef, ast.ClassDef, ast.arg,
+    ast.MatchClass,
 )  # fmt: skip
 """The nodes that the policy looks at, fewer than half of a program's."""
 HARMLESS_DUNDERS = frozenset(
@@ -80,7 +81,11 @@ def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -
         module = "." * node.level + (node.module or "")
         if module not in ALLOWED_MODULES:
             return f"import from {module}"
-        foreign = [alias.name for alias in node.names if _leads_elsewhere(module, alias.name)]
+        foreign = [
+            alias.name
+            for alias in node.names
+            if _is_dunder(alias.name) or _leads_elsewhere(module, alias.name)
+        ]
         return f"import of {foreign[0]} from {module}" if foreign else None
     if isinstance(node, ast.Name):
         forbidden = _is_dunder(node.id) or (node.id in FORBIDDEN_NAMES and node.id not in own_names)
@@ -91,6 +96,9 @@ def _objection(node: ast.AST, own_names: set[str], modules: Mapping[str, str]) -
         owner = modules.get(node.value.id) if isinstance(node.value, ast.Name) else None
         if owner is not None and _leads_elsewhere(owner, node.attr):
             return f"use of {node.attr} from {owner}"
+    if isinstance(node, ast.MatchClass):  # `case object(__globals__=g)` reads the attribute
+        hidden = [name for name in node.kwd_attrs if _is_dunder(name) or name in FRAMES]
+        return f"use of attribute {hidden[0]}" if hidden else None
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         dunders = [name for name in _DUNDER.findall(node.value) if name not in HARMLESS_DUNDERS]
         return f"text with {dunders[0]}" if dunders else None  # as in "{0.__class__}".format

@@ -1,9 +1,10 @@
-"""Names that a run may name: code in places "package.module:name", stores, bases and files that this user named first.
+"""Names that a run may name: code "package.module:name", services, bases and files that this user named first.
 
 A configuration of the user's own names them by itself. What a run, an adapter or an environment says is data, since
 somebody may have sent it: a place of it is imported only where the user named it on this machine, and its code lies
-where it lay then. Nothing lets a run name code that lies in a run or in the working folder. A store's address, the
-folder of a base and other files and folders are sources: for these, only the permission to use them is kept.
+where it lay then. Nothing lets a run name code that lies in a run or in the working folder. The address of a store or
+another service, the folder of a base and other files and folders are sources: for these, only the permission to use
+them is kept.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def is_trusted(place: str) -> bool:
 
 
 def is_source(name: str) -> bool:
-    """True for the address of a store and for a file or folder, which no place of code is."""
+    """True for the address of a service and for a file or folder, which no place of code is."""
     return "/" in name
 
 
@@ -84,7 +85,7 @@ def require_trusted(place: str) -> None:
         return
     if is_source(place):
         raise ConfigError(
-            f"a run names a store, a base or a file that you have not named yourself: {place}",
+            f"a run names a service, a base or a file that you have not named yourself: {place}",
             expected="one that a configuration of yours named on this machine",
             got="a name that came with a run",
             fix=f"if you know it, give --trust {place} to the command, or set {VARIABLE}={place}",

@@ -93,7 +93,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="PLACE",
-        help="let the run name this: code package.module:name that you have read, a store, a base, a file; "
+        help="let the run name this: code package.module:name that you have read, a store or cluster, a base, a file; "
         "remembered here",
     ),
 ]

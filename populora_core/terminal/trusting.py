@@ -1,4 +1,4 @@
-"""The question before code, a store, a base or a file of a run's is used: asked once, by name, and remembered here."""
+"""The question before a run's code, service, base or file is used: asked once, by name, and remembered here."""
 
 from __future__ import annotations
 

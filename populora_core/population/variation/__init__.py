@@ -85,6 +85,7 @@ def make_child(
     if not isinstance(bred, lowrank.Bred):
         factors, drawn = bred
         lowrank.require_alike([parents[0], factors], f"the child of {operator}")
+        lowrank.require_finite(factors, f"the child of {operator}")
         child = {name: lowrank.revive(each, rng) for name, each in factors.items()}
         bred = lowrank.Bred(child, drawn, *lowrank.measured(child, parents))
     record = {

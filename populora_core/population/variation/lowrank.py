@@ -117,6 +117,18 @@ def distances_of(
     return distances
 
 
+def require_finite(adapter: Adapter, what: str) -> None:
+    """Raise PopulationError if a factor holds a number that is not finite."""
+    for name, factors in adapter.items():
+        if not all(bool(factor.isfinite().all()) for factor in factors):
+            raise PopulationError(
+                f"{what} holds numbers that are not finite",
+                expected="finite factors of every module",
+                got=f"others in {name}",
+                fix="correct the operator; a founder's B is 0, so nothing may be divided by its norm",
+            )
+
+
 def require_alike(adapters: Sequence[Adapter], what: str) -> None:
     """Raise PopulationError unless all have the same modules and shapes, one rank, and one precision.
 
