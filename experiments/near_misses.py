@@ -110,7 +110,7 @@ def named(run: Run) -> Row:
 
 
 def measured(run: Run, asked: Sequence[tuple[Problem, Sequence[str]]], known: set[str]) -> Iterator[Row]:
-    """A row for the run's student, and one for the base unless that is known."""
+    """A row for the base unless that is known, then one for the run's student."""
     base, generation = run.config.base, newest_generation(run)
     spec = ModelSpec(base, run.config.adapters, run.record["base_digest"])
     worker = Worker(spec, run.config.compute.threads)
@@ -118,10 +118,10 @@ def measured(run: Run, asked: Sequence[tuple[Problem, Sequence[str]]], known: se
     worker.sampler.load(
         [Served(member, run.adapter_folder(member, generation), sha) for member, sha in members.items()]
     )
+    if BASE not in known:  # first: with the student's row the run is not opened again
+        yield {"arm": BASE, "seed": 0, "updates": 0, "player": BASE, "right": preferred(worker, None, asked)}
     for member in members:
         yield {**named(run), "player": member, "right": preferred(worker, member, asked)}
-    if BASE not in known:
-        yield {"arm": BASE, "seed": 0, "updates": 0, "player": BASE, "right": preferred(worker, None, asked)}
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -15,7 +15,7 @@ from prefect.states import Cancelled, Completed, Failed, State
 from flows.forms import launched, titled
 from populora_core.support.aliases import Say
 from populora_core.support.errors import StudyError
-from populora_plugins.study.conduct import conduct, plan, play_apart
+from populora_plugins.study.conduct import conduct, plan, play_apart, require_current
 from populora_plugins.study.play import Assignment
 from populora_plugins.study.report import write_report
 from populora_plugins.study.verdicts import as_json, read_results
@@ -23,11 +23,15 @@ from tasks.show import artifact_key
 
 
 @launched(lambda given: f"study {Path(given['config']).stem}")
-def study(config: Annotated[str, titled("Study file")]) -> State[Any]:
+def study(
+    config: Annotated[str, titled("Study file")],
+    again: Annotated[bool, titled("Make void runs again")] = False,
+) -> State[Any]:
     """Make what is left of a study, then its verdicts and report. What was interrupted goes on.
 
     Args:
         config: A study's file, such as configs/levers/baseline.toml.
+        again: Set aside and make again what other code or settings made.
 
     Returns:
         A failed state that names every run that could not be made.
@@ -35,6 +39,8 @@ def study(config: Annotated[str, titled("Study file")]) -> State[Any]:
     planned = plan(config)
     for line in planned.lines():
         _log(line)
+    if not again:
+        require_current(planned)
     here = copy_context()  # tasks are called from the conductor's threads, which know of no flow run
 
     def play_as_task(run: Assignment, say: Say, stop: Event) -> None:

@@ -7,9 +7,10 @@ after it needs a new study.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from populora_plugins.study.budget import Window
-from populora_plugins.study.judgement import Claim, ClaimArm, Condition, Family, Statistic, mean
+from populora_plugins.study.judgement import Claim, ClaimArm, Condition, Family, Statistic
 from populora_plugins.study.summary import ALL, HELD_OUT
 
 
@@ -150,7 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The population's mean is above the compute-matched single agent on held-out benchmarks.",
         "mean score of the students minus solo's",
         "score",
-        held_out(mean),
+        held_out(fmean),
         0.01,
     ),
     Claim(

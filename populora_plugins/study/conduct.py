@@ -5,29 +5,32 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, count, zip_longest
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Event
 
-from populora_core.benchmarks.items import suite_digest
-from populora_core.benchmarks.suite import named_suite
+from populora_core.benchmarks.items import suite_digest, suite_items
+from populora_core.benchmarks.strata import level_of
+from populora_core.benchmarks.suite import Part, Suite, named_suite
 from populora_core.config.load import Config
 from populora_core.config.measuring import EvaluateSection
 from populora_core.model.base import base_digest, require_files
+from populora_core.runs.heartbeat import Beat, Life
 from populora_core.support.aliases import Say
 from populora_core.support.children import begin, end, with_models
 from populora_core.support.durable import sweep
-from populora_core.support.errors import ArtifactError, PopuloraError, StudyError, WorkerLost
+from populora_core.support.errors import ConfigError, PopuloraError, StudyError, WorkerLost
 from populora_core.support.typed import shown
 from populora_plugins.study.config import StudyConfig, load_study
-from populora_plugins.study.heldout import sampled_suite
+from populora_plugins.study.heldout import BANDS, sampled_suite
 from populora_plugins.study.play import Assignment, serve
 from populora_plugins.study.reckoning import costs
-from populora_plugins.study.summary import RECORD, SUMMARIES, Origin, origin_of, read_summary, recorded_by
-from populora_plugins.study.verdicts import write_verdicts
+from populora_plugins.study.summary import RECORD, SUMMARIES, origin_of, read_summary, recorded_by, why_void
+from populora_plugins.study.verdicts import VERDICTS, write_verdicts
 
 VOID = "void"
 Play = Callable[[Assignment, Say, Event], object]
@@ -57,7 +60,7 @@ class StudyPlan:
         """Lines for a person: the runs that are done, those that do not count any more and why, those that are left."""
         yield f"study {self.study.name}: {len(self.done)} of {self.runs} runs are done"
         for name, reason in self.void.items():
-            yield f"  {name} does not count any more and goes to {VOID}/: {reason}"
+            yield f"  {name} does not count any more: {reason}"
         if self.left:
             generations = sum(run.generations for run in self.left)
             yield f"  {len(self.left)} runs of {generations} generations are left, {self.study.processes} at a time"
@@ -85,6 +88,8 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
     _refuse_record(study)
     suite = named_suite(EvaluateSection(suite=study.suite).file())
     sampled = sampled_suite(suite, study.sampled) if study.sampled else None
+    if study.copies_at:
+        _require_copies(study, suite, configs[study.population].population.students)
     others = ([suite_digest(sampled)] if sampled else []) + [study.members] * (study.members != "all")
     others += ["average"] * study.average + [f"copies-{study.copies_at}"] * (study.copies_at > 0)
     asked = " ".join([suite_digest(suite), *others])
@@ -107,7 +112,7 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
         config = config.model_copy(update={"run": config.run.model_copy(update={"seed": seed})})
         origin = origin_of(name, seed, config, digests[config.base.folder()], asked, study.evaluate_every)
         summary = study.results / f"{origin.name}.parquet"
-        reason = _void(summary, origin)
+        reason = why_void(summary, origin)
         if reason is None:
             done.append(origin.name)
             continue
@@ -133,6 +138,17 @@ def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
         if summary.stem not in planned:
             void[summary.stem] = "the study has no such arm or seed"
     return StudyPlan(study, tuple(done), void, tuple(left))
+
+
+def require_current(planned: StudyPlan) -> None:
+    """Raise StudyError where conducting the study would set finished runs aside and make them again."""
+    if planned.void:
+        raise StudyError(
+            f"{len(planned.void)} finished runs of the study {planned.study.name} do not count any more",
+            got="; ".join(dict.fromkeys(planned.void.values())),
+            fix="go on with the code that made them (git worktree add; its revision is in "
+            f"{planned.study.results / VERDICTS}), or add --again, which moves them to {VOID}/ and makes them again",
+        )
 
 
 def conduct(planned: StudyPlan, say: Say, play: Play | None = None) -> None:
@@ -189,12 +205,21 @@ def prepare(planned: StudyPlan) -> None:
     for name in planned.void:
         aside = results / VOID
         aside.mkdir(parents=True, exist_ok=True)
-        earlier = len(list(aside.glob(f"{name}*.parquet")))
-        (results / f"{name}.parquet").replace(aside / f"{name}{f'-{earlier}' if earlier else ''}.parquet")
+        with suppress(FileNotFoundError):  # another conductor was faster
+            (results / f"{name}.parquet").replace(_free(aside, name))
     if not planned.study.keep_runs:
         for name in planned.done:
-            shutil.rmtree(planned.study.runs / name, ignore_errors=True)
+            directory = planned.study.runs / name
+            beat = Beat.read(directory)
+            if beat is None or beat.life is not Life.ALIVE:  # another conductor may be at it
+                shutil.rmtree(directory, ignore_errors=True)
     write_verdicts(planned.study)
+
+
+def _free(aside: Path, name: str) -> Path:
+    """The first place for a summary that none has that was set aside before."""
+    names = chain([name], (f"{name}-{number}" for number in count(1)))
+    return next(path for each in names if not (path := aside / f"{each}.parquet").exists())
 
 
 def play_apart(run: Assignment, say: Say, stop: Event) -> None:
@@ -255,19 +280,22 @@ def _refuse_record(study: StudyConfig) -> None:
         )
 
 
+def _require_copies(study: StudyConfig, suite: Suite, students: int) -> None:
+    """Raise ConfigError where no student would be copied, or copies not scored over all their levels."""
+    strata = {item.stratum for _, items in suite_items(suite, Part.TEST) for item in items}
+    levels = sorted(level for stratum in strata if (level := level_of(stratum)) is not None)
+    if students < 2 or not set(BANDS["levels_2_5"]) <= set(levels):
+        raise ConfigError(
+            f"the study {study.name} cannot score copies of its students, which copies_at asks for",
+            expected=f"two students or more in {study.population}, and a suite with problems of levels 2 to 5",
+            got=f"students: {students}; levels: {', '.join(map(str, levels)) or 'none'}",
+            fix="leave copies_at out, or change the arm or the suite",
+        )
+
+
 def _ordered(study: StudyConfig) -> Iterator[tuple[str, int]]:
     """Arms and seeds: first the arms that decide, seed by seed, so that what is there is balanced; then arm by arm."""
     deciding = [arm for arm in study.arms if arm.name in study.compared]
     rounds = zip_longest(*([(arm.name, seed) for seed in arm.seeds] for arm in deciding))
     yield from (run for together in rounds for run in together if run is not None)
     yield from ((arm.name, seed) for arm in study.arms if arm not in deciding for seed in arm.seeds)
-
-
-def _void(path: Path, now: Origin) -> str | None:
-    """The reason why a summary does not count: "" if there is none; None if it counts."""
-    if not path.exists():
-        return ""
-    try:
-        return read_summary(path).origin.stale(now)
-    except ArtifactError as error:
-        return error.problem

@@ -59,7 +59,7 @@ class StudyConfig(Section):
     solo: str | None = Field(None, description="... those of this one, where claims are paper or frontier")
     claims: Literal["paper", "frontier", "population", "real"] = Field(
         "paper",
-        description="what is judged: the paper's claims, or those of the second or the third study, or of the one on "
+        description="what is judged: the paper's claims, or those of the second study, the third, or the one on "
         "a pretrained base",
     )
     frozen: str | None = Field(None, description="claims frontier: the arm whose teachers never learn")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 
 import numpy as np
 
@@ -272,7 +273,7 @@ def _answer(
         means = {} if changes is None else {ClaimArm.POPULATION: changes}
     else:
         conditions = {c.says: _met(c, sides) for c in claim.conditions} if sides else {}
-        means = {arm: mean(own) for arm, runs in sides.items() if (own := _values(claim.statistic, runs))}
+        means = {arm: fmean(own) for arm, runs in sides.items() if (own := _values(claim.statistic, runs))}
     enough = bool(sides) and min(map(len, sides.values())) >= LEAST_SEEDS
     verdict = decide(claim, test, p, list(conditions.values()), p_same) if enough else Verdict.CANNOT_TELL
     return ClaimResult(claim, basis, verdict, test, p, means, conditions, p_same)
@@ -306,8 +307,4 @@ def _swings(sides: Sides) -> Test | None:
 
 def _changes(runs: Sequence[Window]) -> float:
     """Mean sign changes of the solve rate about its trend."""
-    return mean([float(sign_changes(detrended(rates, DEGREE))) for rates in _solve_rates(runs)])
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return fmean(sign_changes(detrended(rates, DEGREE)) for rates in _solve_rates(runs))

@@ -12,7 +12,7 @@ from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.mixing import mixed
 from populora_core.lifecycle.run_evaluation import SOLVERS, RunEvaluation, chosen_members
 from populora_core.population.member import Role
-from populora_core.runs.run import RECORD, Run
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import Exam, answers
 from populora_core.store.manifest import shards_dir, stage_dir
@@ -54,7 +54,7 @@ def copies(run: Run, at: int, suite: Suite, say: Say) -> Iterator[Value]:
         say(f"a fork whose copies start as {rule}")
         folder = run.directory.with_name(f"{run.directory.name}-{rule}")
         settings = [*BRED, f"evolve.every={at}", f"evolve.inherit={str(rule == INHERITS).lower()}"]
-        if (folder / RECORD).is_file():  # of a process that was killed, maybe of another state
+        if folder.exists():  # of a process that was killed, maybe of another state
             shutil.rmtree(folder)
         with Session(fork(run, at, folder, apply_overrides(run.config, settings))) as session:
             rerun(session, at, "evolve")

@@ -8,12 +8,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from populora_core.benchmarks.suite import Suite
 from populora_core.config.load import Config, apply_overrides
+from populora_core.runs.lock import lock
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import RECORD, Run, begin
 from populora_core.runs.session import Session
@@ -21,9 +23,9 @@ from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Say
 from populora_core.support.children import end_with_parent
-from populora_core.support.errors import PopuloraError, RunDirectoryError
+from populora_core.support.errors import PopuloraError, RunDirectoryError, StudyError
 from populora_plugins.study.measures import measure
-from populora_plugins.study.summary import Origin, write_summary
+from populora_plugins.study.summary import Origin, stage_versions, why_void, write_summary
 
 MADE = """
     SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS seconds,
@@ -81,9 +83,10 @@ class Assignment:
 
 
 def play(assignment: Assignment, say: Say) -> None:
-    """Make the run, or go on with it, and write its summary.
+    """Make the run, or go on with it, and write its summary; nothing where that is there.
 
     Raises:
+        StudyError: the code is another than when the run was planned.
         RunDirectoryError: the directory holds a run of another configuration, or somebody else writes to it.
         PopuloraError: what a stage or an evaluation raises; everything committed stays.
     """
@@ -91,6 +94,16 @@ def play(assignment: Assignment, say: Say) -> None:
     from populora_core.lifecycle.run_evaluation import RunEvaluation
     from populora_plugins.study.mixtures import averages, copies
 
+    if (now := stage_versions()) != assignment.origin.stage_versions:
+        raise StudyError(
+            f"the code changed since {assignment.name} was planned",
+            expected=f"stage versions {assignment.origin.stage_versions}",
+            got=str(now),
+            fix="start the study again",
+        )
+    if why_void(assignment.summary, assignment.origin) is None:
+        say("another process has made it")
+        return
     run = _open(assignment)
     with Session(run, _Teller(assignment.generations, say)) as session:
         train(session, assignment.generations)
@@ -119,11 +132,12 @@ def play(assignment: Assignment, say: Say) -> None:
             seconds=made["seconds"],
             evaluation_seconds=made["evaluation_seconds"] or 0.0,
         )
-    if assignment.copies_at:
-        mixed += copies(run, assignment.copies_at, assignment.suite, say)
-    write_summary(assignment.summary, origin, [*values, *mixed])
-    if not assignment.keep:
-        shutil.rmtree(run.directory)
+    with lock(run.directory):  # another conductor stays away
+        if assignment.copies_at:
+            mixed += copies(run, assignment.copies_at, assignment.suite, say)
+        write_summary(assignment.summary, origin, [*values, *mixed])
+        if not assignment.keep:
+            shutil.rmtree(run.directory)
 
 
 def serve(pipe: Connection, assignment: Assignment) -> None:
@@ -141,7 +155,8 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
     except Exception:
         problem = f"a defect, please report it:\n{traceback.format_exc()}"
         failure = PopuloraError(problem, fix="nothing committed was lost; populora study goes on")
-    pipe.send(failure)
+    with suppress(OSError):  # the parent was interrupted, and listens no more
+        pipe.send(failure)
 
 
 def _open(assignment: Assignment) -> Run:

@@ -8,25 +8,23 @@ from __future__ import annotations
 from statistics import fmean
 
 from populora_plugins.study.budget import Basis, Window
-from populora_plugins.study.claims import held_out
-from populora_plugins.study.frontier import SOLVED
+from populora_plugins.study.frontier import SOLVED, STUDENTS
 from populora_plugins.study.judgement import ClaimArm, Family, score_difference
 from populora_plugins.study.summary import ALL, AVERAGE, COPIES, FRESH, INHERITS
 
-_MEMBERS = held_out(fmean, SOLVED)
 _TOTAL = (Basis.TOTAL,)
 
 
 def average(run: Window) -> float | None:
     """Score of the average of all who solve, over levels 2 to 5, at the end of the budget; of one alone its own."""
     if len(run.run.solvers(SOLVED)) == 1:
-        return _MEMBERS(run)
+        return STUDENTS(run)
     return run.held_out(ALL, f"{AVERAGE}.levels_2_5")
 
 
 def gain(run: Window) -> float | None:
     """Score of the average minus the mean member's."""
-    mixed, members = average(run), _MEMBERS(run)
+    mixed, members = average(run), STUDENTS(run)
     return None if mixed is None or members is None else mixed - members
 
 
@@ -75,7 +73,7 @@ PAYS = Family(
             "Averaging as they train lifts members",
             "Members that become their average every ten generations end higher than members that never do.",
             "students' mean score, averaged every ten generations minus never",
-            _MEMBERS,
+            STUDENTS,
             0.015,
             first=ClaimArm.AVERAGED,
             against=ClaimArm.POPULATION,
@@ -85,7 +83,7 @@ PAYS = Family(
             "Many teachers lift one student further",
             "A student with four teachers gains more than a student with one, for the same tokens.",
             "the student's score, four teachers minus one, at equal tokens of all adapters",
-            _MEMBERS,
+            STUDENTS,
             0.02,
             first=ClaimArm.TEACHERS,
             against=ClaimArm.PAIR,

@@ -185,7 +185,7 @@ def _notes(results: Results) -> Iterable[Note]:
         there = " and ".join(
             f"{runs[name]} {'runs ' * (not place)}of {name}" for place, name in enumerate(runs)
         )
-        text = f"{there} are there; a verdict needs {LEAST_SEEDS} of each, so none is given yet."
+        text = f"{there} are there; a verdict needs {LEAST_SEEDS} of each arm that it compares."
         yield Note("watch", text, "claims")
     if results.planned:
         text = f"{len(results.runs)} of {results.planned} runs are there; verdicts may change with the rest."

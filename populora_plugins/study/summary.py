@@ -247,6 +247,16 @@ def read_summary(path: Path) -> Summary:
         ) from error
 
 
+def why_void(path: Path, now: Origin) -> str | None:
+    """The reason why a summary does not count: "" if there is none; None if it counts."""
+    if not path.exists():
+        return ""
+    try:
+        return read_summary(path).origin.stale(now)
+    except ArtifactError as error:
+        return error.problem
+
+
 def read_summaries(folder: Path) -> list[Summary]:
     """Every summary in a folder of results, by arm and seed.
 

@@ -26,17 +26,6 @@ from populora_plugins.study.verdicts import Answered, Results, hedges_g
 UNKNOWN = "–"
 MINUS = "−"
 SHARES = ("score", "chance")  # units that are told in points
-_SUPPORTED = "effect beyond the margin, significant"
-_WITHIN = "the 90 % interval lies within the margin either way"
-DECIDED = {
-    Verdict.SUPPORTED: {Rule.DIFFERENCE: _SUPPORTED, Rule.EQUIVALENCE: _WITHIN},
-    Verdict.NO_DIFFERENCE: {Rule.DIFFERENCE: _WITHIN},
-    Verdict.REFUTED: {
-        Rule.DIFFERENCE: "the whole interval is below zero",
-        Rule.EQUIVALENCE: "the whole interval lies beyond the margin",
-    },
-}
-"""Reasons, in words, for verdicts on a claim of the second study's family."""
 SHORT = {
     Basis.UPDATES: "updates",
     Basis.TRAINED: "trained tokens",
@@ -94,14 +83,21 @@ def _reasons(answer: ClaimResult) -> list[str]:
     test = answer.test
     if test is None:
         return [f"needs {LEAST_SEEDS} runs of each arm, with a value each"]
-    if answer.verdict is Verdict.REPRODUCED:
-        return ["effect beyond the margin, significant, every condition met"]
-    if answer.verdict in DECIDED:
-        return [DECIDED[answer.verdict][answer.claim.rule]]
-    if answer.verdict is Verdict.NOT_REPRODUCED:
-        if test.high <= answer.claim.margin:
+    match answer.verdict, answer.claim.rule:
+        case Verdict.REPRODUCED, _:
+            return ["effect beyond the margin, significant, every condition met"]
+        case Verdict.NOT_REPRODUCED, _ if test.high <= answer.claim.margin:
             return ["the whole interval is at or below the margin"]
-        return [f"not so: {says}" for says, met in answer.conditions.items() if met is False]
+        case Verdict.NOT_REPRODUCED, _:
+            return [f"not so: {says}" for says, met in answer.conditions.items() if met is False]
+        case Verdict.SUPPORTED, Rule.DIFFERENCE:
+            return ["effect beyond the margin, significant"]
+        case (Verdict.SUPPORTED, Rule.EQUIVALENCE) | (Verdict.NO_DIFFERENCE, _):
+            return ["the 90 % interval lies within the margin either way"]
+        case Verdict.REFUTED, Rule.DIFFERENCE:
+            return ["the whole interval is below zero"]
+        case Verdict.REFUTED, Rule.EQUIVALENCE:
+            return ["the whole interval lies beyond the margin"]
     if not math.isfinite(test.low):
         paired = answer.claim.against is None
         return [f"needs {PAIRED_SEEDS} runs" if paired else f"needs {LEAST_SEEDS} runs of each arm"]

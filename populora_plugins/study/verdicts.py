@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +144,22 @@ def read_results(folder: Path) -> Results:
 
 
 def require_alike(runs: Sequence[Summary]) -> None:
-    """Raise StudyError unless all runs were made by the same stages on the same base and suite."""
-    for run in runs[1:]:
+    """Raise StudyError unless all runs were made on the same base and suite, by the same versions of stages.
+
+    As in `Origin.stale`, a stage that only one of two runs knows is passed over.
+    """
+    for one, other in combinations([run.origin for run in runs], 2):
+        both = sorted(one.stage_versions.keys() & other.stage_versions.keys())
         for what in ("stage_versions", "base_digest", "suite", "evaluate_every"):
-            first, other = getattr(runs[0].origin, what), getattr(run.origin, what)
-            if first != other:
+            first, second = getattr(one, what), getattr(other, what)
+            if what == "stage_versions":
+                first, second = ({stage: of[stage] for stage in both} for of in (first, second))
+            if first != second:
                 raise StudyError(
-                    f"{run.origin.name} and {runs[0].origin.name} cannot be compared: {what} differ",
+                    f"{other.name} and {one.name} cannot be compared: {what} differ",
                     expected=str(first),
-                    got=str(other),
-                    fix="populora study --config FILE makes again what is out of date",
+                    got=str(second),
+                    fix="populora study --config FILE --again makes again what is out of date",
                 )
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from command import populora
 from conftest import PATIENCE, alive, small_config, wait_for
 from small_study import nobody, small_study
 
+from populora_core.runs.heartbeat import Beat, Heartbeat
 from populora_core.runs.run import begin
 from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
@@ -154,6 +156,59 @@ def test_void_summaries_are_set_aside(small: Path) -> None:
     assert len(list((run.summary.parent / "void").iterdir())) == 2, "what was set aside before is kept"
 
 
+def test_what_was_set_aside_is_never_replaced(small: Path) -> None:
+    run = plan(small).left[0]
+    aside = run.summary.parent / "void"
+    for digest in ("one", "two", "three"):
+        if digest == "three":  # a person removed the first
+            (aside / run.summary.name).unlink()
+        write_summary(run.summary, replace(run.origin, base_digest=digest), [])
+        conduct(replace(plan(small), left=()), nobody)
+    assert {read_summary(path).origin.base_digest for path in aside.iterdir()} == {"two", "three"}
+
+
+def test_finished_runs_that_do_not_count_are_left_alone_without_a_word_for_it(small: Path) -> None:
+    for run in plan(small).left:
+        write_summary(run.summary, run.origin, [])
+    other = replace(run.origin, seed=77)
+    path = run.summary.with_name(f"{other.name}.parquet")
+    write_summary(path, other, [])
+    refused = populora("study", "--config", small)
+    assert refused.returncode == 2
+    assert "Got: the study has no such arm or seed" in refused.stderr and "--again" in refused.stderr
+    assert path.exists()
+    done = populora("study", "--config", small, "--again")
+    assert done.returncode == 0, done.stderr
+    assert (path.parent / "void" / path.name).exists()
+
+
+def test_a_run_is_not_made_by_other_code_than_it_was_planned_by(small: Path) -> None:
+    run = plan(small).left[0]
+    before = replace(run.origin, stage_versions=run.origin.stage_versions | {"match": 99})
+    with pytest.raises(StudyError, match=f"the code changed since {run.name} was planned"):
+        play(replace(run, origin=before), nobody)
+
+
+def test_a_run_that_another_conductor_finished_is_not_made_again(small: Path) -> None:
+    run = plan(small).left[0]
+    write_summary(run.summary, run.origin, [])
+    play(run, nobody)
+    assert not run.directory.exists()
+
+
+def test_a_directory_that_another_conductor_works_in_stays(small: Path) -> None:
+    small.write_text(f"keep_runs = false\n{small.read_text()}")
+    run = plan(small).left[0]
+    write_summary(run.summary, run.origin, [])
+    run.directory.mkdir(parents=True)
+    with Heartbeat(run.directory, list):
+        wait_for(lambda: Beat.read(run.directory) is not None)
+        conduct(replace(plan(small), left=()), nobody)
+        assert run.directory.exists()
+    conduct(replace(plan(small), left=()), nobody)
+    assert not run.directory.exists()
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_run_directory_goes_with_its_summary_also_if_a_kill_came_between(small: Path, keep: bool) -> None:
     small.write_text(f"keep_runs = {str(keep).lower()}\n{small.read_text()}")
@@ -288,6 +343,15 @@ def test_summaries_of_two_codes_are_not_compared(small: Path) -> None:
     write_summary(second.summary, replace(second.origin, stage_versions={"match": 0}), [])
     with pytest.raises(StudyError, match="stage_versions differ"):
         write_verdicts(plan(small).study)
+
+
+def test_a_stage_that_one_of_two_codes_knows_keeps_no_summaries_apart(small: Path) -> None:
+    first, second = plan(small).left
+    fewer = {stage: version for stage, version in second.origin.stage_versions.items() if stage != "match"}
+    write_summary(first.summary, first.origin, [])
+    write_summary(second.summary, replace(second.origin, stage_versions=fewer), [])
+    assert plan(small).done == (first.name, second.name)
+    assert len(write_verdicts(plan(small).study).runs) == 2
 
 
 @pytest.mark.parametrize(

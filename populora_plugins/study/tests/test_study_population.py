@@ -144,6 +144,37 @@ def test_the_claims_of_the_third_study_need_all_their_arms(tmp_path: Path) -> No
         load_study(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "got"),
+    [
+        (
+            'name = "pop-4+4"',
+            'name = "pop-4+4"\nsettings.population.students = 1',
+            "students: 1; levels: 2, 3",
+        ),
+        ("bundled:frontier", "{folder}/few.toml", "students: 4; levels: "),
+    ],
+)
+def test_copies_that_could_not_be_scored_are_refused_before_a_run(
+    tmp_path: Path, old: str, new: str, got: str
+) -> None:
+    suite = (REPOSITORY / "configs/suites/frontier.toml").read_text()
+    (tmp_path / "few.toml").write_text(f"{suite}\nrows = [0, 2]\n")
+    text = STUDY.read_text().replace('"frontier.toml"', f'"{STUDY.parent}/frontier.toml"')
+    assert old in text
+    path = tmp_path / "study.toml"
+    path.write_text(text.replace(old, new.format(folder=tmp_path)))
+    with pytest.raises(ConfigError, match=rf"copies_at(.*\n)*Got: {got}"):
+        plan(path)
+
+
+def test_claims_whose_arms_are_there_are_decided_while_others_wait(tmp_path: Path) -> None:
+    there = {arm: told for arm, told in PAYING.items() if arm != "islands"}
+    found = verdicts(tmp_path, there)
+    assert (found["inherits"], found["meeting"]) == ("supported", "cannot tell")
+    assert "a verdict needs 5 of each arm that it compares." in render(read_results(tmp_path))
+
+
 @pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
@@ -171,8 +202,10 @@ def test_a_run_is_scored_with_its_average_and_with_copies_of_its_students(tmp_pa
     study.write_text(text)
 
     def played(run: Assignment, say: object, stop: Event) -> None:
-        if run.name.startswith("pop-4+4"):  # a killed process left a fork of another state
-            begin(run.directory.with_name(f"{run.name}-{INHERITS}"), run.config)
+        if run.name.startswith("pop-4+4"):  # killed processes left a fork of another state, and half of one
+            inherits, fresh = (run.directory.with_name(f"{run.name}-{rule}") for rule in (INHERITS, FRESH))
+            begin(inherits, run.config)
+            (fresh / "generations").mkdir(parents=True)
         if run.name.startswith(("pop-4+4", "pop-1+1")):
             play(run, lambda line: None)
 

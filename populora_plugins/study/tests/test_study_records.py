@@ -7,15 +7,20 @@ import json
 import math
 import runpy
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from populora_core.support.errors import StudyError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.study.budget import Basis, windows
 from populora_plugins.study.conduct import plan
+from populora_plugins.study.frontier import SOLVED
 from populora_plugins.study.judgement import ClaimResult, Verdict
 from populora_plugins.study.outcomes import outcomes_table
-from populora_plugins.study.summary import MOST_BYTES, recorded_by, stage_versions
+from populora_plugins.study.population import average
+from populora_plugins.study.statistics import two_samples
+from populora_plugins.study.summary import ALL, AVERAGE, MOST_BYTES, Summary, recorded_by, stage_versions
 from populora_plugins.study.tables import claims_table
 from populora_plugins.study.verdicts import VERDICTS, as_json, read_results
 
@@ -23,7 +28,7 @@ COMMITTED = REPOSITORY / "bench/results/study-1"
 SECOND = COMMITTED.with_name("study-2")
 
 
-@pytest.mark.parametrize("study", ["study-1", "study-2", "study-3"])
+@pytest.mark.parametrize("study", ["study-1", "study-2", "study-3", "study-real"])
 def test_every_committed_verdict_follows_from_the_committed_summaries(study: str) -> None:
     results = COMMITTED.with_name(study)
     kept = json.loads((results / VERDICTS).read_text())
@@ -134,6 +139,34 @@ def test_the_page_says_how_far_the_third_study_is() -> None:
     supported = dict.fromkeys(("inherits", "average", "meeting", "merging"), Verdict.SUPPORTED)
     others = {"teachers": Verdict.REFUTED, "pays": Verdict.CANNOT_TELL}
     assert {key: verdict for key, (verdict, _) in told.items()} == supported | others
+
+
+def test_the_log_tells_what_merging_repeats_from_what_it_adds() -> None:
+    """Members of `averaged` beside the average of those that never became theirs, which no claim compares."""
+    page = (REPOSITORY / "docs" / "lab-log" / "2026-11-28-third-study-so-far.md").read_text()
+    results = read_results(COMMITTED.with_name("study-3"))
+    never, merged = results.of("pop-4+4"), results.of("averaged")
+    averages = [run.series(f"{AVERAGE}.levels_2_5", ALL)[60] for run in never]
+    beside = {
+        "The one adapter scores": two_samples([members(run, 60) for run in merged], averages),
+        "its members score": two_samples(*([members(run, 45) for run in runs] for runs in (merged, never))),
+        "The adapter of `averaged` scores": two_samples(
+            *(
+                [average(each) for each in arm]
+                for arm in windows([merged, results.of("pop-1+1")], Basis.TOTAL)
+            )
+        ),
+    }
+    for told, test in beside.items():
+        effect, low, high = (
+            f"{100 * value:.1f}".replace("-", "−") for value in (test.value, test.low, test.high)
+        )
+        assert f"{told} {effect} points ({low} to {high})" in page
+
+
+def members(run: Summary, generation: int) -> float:
+    """The mean score of a run's students on levels 2 to 5."""
+    return fmean(run.series(SOLVED, student)[generation] for student in run.solvers(SOLVED))
 
 
 @pytest.mark.parametrize("study", ["study-1", "study-2"])
