@@ -23,6 +23,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sandbox.jobs import Limits, Sandbox
@@ -164,7 +166,7 @@ def _literal(metadata: Any, name: str) -> str:
         BenchmarkError: it holds what is no plain data.
     """
     try:
-        return literal(metadata, sys.maxsize)
+        return literal(_plain(metadata), sys.maxsize)
     except NotPlainData as error:
         raise BenchmarkError(
             f"the generator {name!r} of reasoning-gym cannot be used",
@@ -172,6 +174,18 @@ def _literal(metadata: Any, name: str) -> str:
             got=str(error),
             fix="name others in the suite file's dataset",
         ) from error
+
+
+def _plain(value: Any) -> Any:
+    """The value with Python's own numbers and texts in place of NumPy's."""
+    match value:
+        case dict():
+            return {_plain(key): _plain(each) for key, each in value.items()}
+        case list() | tuple() | set():
+            return type(value)(map(_plain, value))
+        case np.generic():
+            return value.item()
+    return value
 
 
 def _entry(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from populora_core.benchmarks.suite import Entry
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.support.errors import BenchmarkError
 from populora_plugins.public_benchmarks.fetch import fetch
+from populora_plugins.public_benchmarks.reasoning_gym import generated, generator
 
 pytestmark = needs("reasoning_gym", "reasoning")
 
@@ -74,6 +75,20 @@ def test_a_problem_that_another_process_makes_otherwise_is_graded_from_its_row()
 
 
 ROW = {"generator": "chain_sum", "question": "1 + 1 = ?", "answer": "2", "metadata": "{}"}
+
+
+@pytest.mark.thorough
+def test_every_generator_that_may_be_used_is_graded_from_its_rows() -> None:
+    with pytest.raises(BenchmarkError) as refused:
+        generator("no such generator")
+    gym, wrong = benchmark("reasoning_gym"), set()
+    for name in {*(refused.value.expected or "").split(", ")} - {"composite"}:  # it is made of others
+        (item,) = gym.load(generated(f"reasoning-gym:{name}", "1@0", None))
+        (score,) = gym.grade(
+            [item], [Response(f"<answer>{item.fields['answer']}</answer>")], "instruct", None
+        )  # type: ignore[arg-type]
+        wrong |= set() if score.correct else {name}
+    assert wrong == {"boxnet", "graph_color", "propositional_logic", "rush_hour"}, "they tell no answer"
 
 
 def test_rows_without_what_a_verifier_needs_are_to_be_fetched_again() -> None:
