@@ -1,4 +1,4 @@
-"""The programs that a person launches: the command line and the Prefect flows."""
+"""Prefect's part: the flows, and what the command line takes from them."""
 
 from __future__ import annotations
 
