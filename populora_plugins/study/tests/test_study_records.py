@@ -162,6 +162,10 @@ def test_the_log_tells_what_merging_repeats_from_what_it_adds() -> None:
             f"{100 * value:.1f}".replace("-", "−") for value in (test.value, test.low, test.high)
         )
         assert f"{told} {effect} points ({low} to {high})" in page
+    assert (
+        f"beat the pair by\n{effect} points ({low} to {high})"
+        in (REPOSITORY / "docs" / "study.md").read_text()
+    )
 
 
 def members(run: Summary, generation: int) -> float:
