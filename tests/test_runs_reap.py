@@ -122,7 +122,8 @@ def test_a_run_at_work_on_another_machine_is_left_alone(run: Run) -> None:
 
 def test_the_record_of_workers_on_another_machine_stays_for_a_reap_there(run: Run) -> None:
     silent = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 1)
-    beat = _beat(host="elsewhere", time=silent.isoformat(), children=(str(Owner.this_process()),)).marked()
+    worker = replace(Owner.this_process(), boot="00000000")
+    beat = _beat(host="elsewhere", time=silent.isoformat(), children=(str(worker),)).marked()
     (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
     assert "run populora reap on elsewhere to end the workers that it left there" in reap(run)
     assert Beat.read(run.directory) == beat

@@ -341,8 +341,7 @@ class UpdateSection(Section):
     )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
     pack_tokens: Count = Field(
-        192,
-        description="longest sequence in which completions share their prompt; in bfloat16 on a CPU 1024 at least",
+        192, description="longest sequence with a shared prompt; bfloat16 on a CPU: from 1024"
     )
     gradient_checkpointing: bool = Field(
         False, description="a third more time for much less memory; on a GPU only where memory is short"

@@ -235,14 +235,14 @@ def test_what_a_call_fills_is_kept_with_the_call() -> None:
         "bound()",
         "heapq.heapify(x=heap)",
         "for x in (3, 1):\n    insort(table, x)",
-        "def g(n):\n    found = heap, table, primes, code, LIMIT\n    return [x for x in found]",
+        "def g(n):\n    found = heap, table, primes, code, LIMIT\n    return [y for y in found]",
     ]
     dropped = [
         "import doctest, sys, time, turtle",
-        "n, found, x = 5, [1], [2]",
+        "n, found, y = 5, [1], [2]",
         "time.sleep(n)",
         "turtle.goto(found)",
-        "turtle.goto(x)",
+        "turtle.goto(y)",
         "def apart():\n    primes = []\n    primes.append(1)",
         "def asked():\n    primes.append(input())",
         "apart()",
