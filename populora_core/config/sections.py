@@ -340,9 +340,7 @@ class UpdateSection(Section):
         0, description="a member's steps after which its learning rate has halved, as 1 / steps; 0: it stays"
     )
     token_budget: Count = Field(4096, description="tokens of one micro-batch, padding included")
-    pack_tokens: Count = Field(
-        192, description="longest sequence with a shared prompt; bfloat16 on a CPU: from 1024"
-    )
+    pack_tokens: Count = Field(192, description="longest sequence with one prompt; 1024 in bfloat16 on a CPU")
     gradient_checkpointing: bool = Field(
         False, description="a third more time for much less memory; on a GPU only where memory is short"
     )
