@@ -76,6 +76,7 @@ class Reports(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         self._late = threading.Timer(self.timeout, self._give_up)
+        self._late.daemon = True
         self._late.start()
         try:
             super().handle()

@@ -192,9 +192,13 @@ def _check_beginning(config: Config, source: str, before: Config | None = None) 
     Args:
         before: of a run that goes on with other settings; what it began with stays.
     """
+
+    def chosen(section: str) -> bool:
+        return before is None or getattr(config, section) != getattr(before, section)
+
     students, islands = config.population.students, config.population.islands
     peers = config.anchors.share and config.anchors.source == "peers"
-    if peers and students < 2 * islands and (before is None or config.anchors != before.anchors):
+    if peers and students < 2 * islands and chosen("anchors"):
         raise ConfigError(
             f'{source}: anchors.source "peers" asks a student what another on its island solved',
             expected=f"population.students = {2 * islands} or more on {islands} islands",
@@ -202,14 +206,14 @@ def _check_beginning(config: Config, source: str, before: Config | None = None) 
             fix='add students, or set anchors.source = "replay"',
         )
     on_ray = config.compute.backend == "ray" and config.base.device == "cuda"
-    if on_ray and 0 < config.compute.shard_gpus < 1 and (before is None or config.compute != before.compute):
+    if on_ray and 0 < config.compute.shard_gpus < 1 and chosen("compute"):
         raise ConfigError(
             f"{source}: a shard takes all memory that it finds, so that two on one GPU run out of it",
             expected="compute.shard_gpus of 1 or more",
             got=str(config.compute.shard_gpus),
             fix="set compute.shard_gpus = 1",
         )
-    if config.rating.draw_probability < LEAST_DRAWS and (before is None or config.rating != before.rating):
+    if config.rating.draw_probability < LEAST_DRAWS and chosen("rating"):
         raise ConfigError(
             f"{source}: rating.draw_probability is so small that TrueSkill's arithmetic loses its digits: a draw "
             "would make both players less sure",

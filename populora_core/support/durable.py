@@ -124,7 +124,7 @@ def new_folder(to: Path) -> Iterator[Path]:
         ) from error
 
 
-def sweep(parent: Path, before: float = -math.inf) -> list[Path]:
+def sweep(parent: Path, before: float | None = None) -> list[Path]:
     """Remove what processes of this host that are gone left in `parent` under temporary names.
 
     Several may sweep one folder at the same time. It never touches another user's, nor, without `before`, another
@@ -142,10 +142,11 @@ def sweep(parent: Path, before: float = -math.inf) -> list[Path]:
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         name = _OWNER.search(path.name)
-        if name is None or (gone := _is_gone(name)) is False:
+        gone = name is not None and _is_gone(name)
+        if gone is False or (gone is None and before is None):
             continue
         with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
-            if path.lstat().st_uid != os.geteuid() or (not gone and newest(path) >= before):
+            if path.lstat().st_uid != os.geteuid() or (before and not gone and newest(path) >= before):
                 continue
             if path.is_dir():
                 shutil.rmtree(path)

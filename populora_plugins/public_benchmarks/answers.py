@@ -38,11 +38,14 @@ def mathematics_answer(text: str) -> str | None:
                 break
             values.insert(0, earlier[2])
         return ", ".join(values) if all(values) else None
-    hashes, words = (
-        [match["answer"].strip() for match in pattern.finditer(text)] for pattern in (_HASHES, _WORDS)
-    )
-    stated = [_number_before_prose(each) for each in _stated(text)]
-    return tagged(text) or next((found[-1] for found in (hashes, stated, words) if found), None)
+    if answer := tagged(text):
+        return answer
+    if found := _HASHES.findall(text):
+        return str(found[-1]).strip()
+    if found := list(_stated(text)):
+        return _number_before_prose(found[-1])
+    found = _WORDS.findall(text)
+    return found[-1].strip() if found else None
 
 
 def tagged(text: str) -> str | None:

@@ -126,21 +126,22 @@ def generator(name: str, **settings: int) -> Any:
 
     safe = [known for known in sorted(DATASETS) if not _evaluates(DATASETS[known][0])]
     if name not in safe:
-        raise BenchmarkError(
-            f"the generator {name!r} of reasoning-gym cannot be used",
-            expected=", ".join(safe),
-            got="its verifier evaluates what a model wrote" if name in DATASETS else "no such generator",
-            fix="name others in the suite file's dataset",
-        )
+        why = "its verifier evaluates what a model wrote" if name in DATASETS else "no such generator"
+        raise _unusable(name, ", ".join(safe), why)
     try:
         return create_dataset(name, **settings)
     except Exception as error:  # of a hundred authors: one wants settings that a suite cannot give
-        raise BenchmarkError(
-            f"the generator {name!r} of reasoning-gym cannot be used",
-            expected="one that needs nothing but a seed and a size",
-            got=f"{type(error).__name__}: {error}",
-            fix="name others in the suite file's dataset",
-        ) from error
+        told = f"{type(error).__name__}: {error}"
+        raise _unusable(name, "one that needs nothing but a seed and a size", told) from error
+
+
+def _unusable(name: str, expected: str, got: str) -> BenchmarkError:
+    return BenchmarkError(
+        f"the generator {name!r} of reasoning-gym cannot be used",
+        expected=expected,
+        got=got,
+        fix="name others in the suite file's dataset",
+    )
 
 
 def _evaluates(kind: type) -> bool:
@@ -168,12 +169,7 @@ def _literal(metadata: Any, name: str) -> str:
     try:
         return literal(_plain(metadata), sys.maxsize)
     except NotPlainData as error:
-        raise BenchmarkError(
-            f"the generator {name!r} of reasoning-gym cannot be used",
-            expected="metadata of plain data, which can be kept for its verifier",
-            got=str(error),
-            fix="name others in the suite file's dataset",
-        ) from error
+        raise _unusable(name, "metadata of plain data, which its verifier needs", str(error)) from error
 
 
 def _plain(value: Any) -> Any:

@@ -14,11 +14,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from command import populora
 from conftest import PATIENCE, alive, small_config, wait_for
 from small_study import nobody, small_study
 
-from populora_core.runs.heartbeat import Beat, Heartbeat
 from populora_core.runs.run import begin
 from populora_core.support.aliases import Say
 from populora_core.support.durable import temporary_name
@@ -140,97 +138,6 @@ def test_a_summary_made_otherwise_does_not_count(small: Path, change: Callable, 
     assert reason in str(origin.stale(change(origin)))
     later = replace(origin, config=origin.config | {"a_later_section": {"key": 1}})
     assert origin.stale(later) is None, "a setting that came later began with what was done before"
-
-
-def test_void_summaries_are_set_aside(small: Path) -> None:
-    planned = plan(small)
-    run = planned.left[0]
-    write_summary(run.summary, replace(run.origin, base_digest="other"), [])
-    found = plan(small)
-    assert found.void == {run.name: "the base model is another"}
-    conduct(replace(found, left=()), nobody)
-    assert not run.summary.exists()
-    assert (run.summary.parent / "void" / run.summary.name).exists()
-    write_summary(run.summary, replace(run.origin, base_digest="a third"), [])
-    conduct(replace(plan(small), left=()), nobody)
-    assert len(list((run.summary.parent / "void").iterdir())) == 2, "what was set aside before is kept"
-
-
-def test_what_was_set_aside_is_never_replaced(small: Path) -> None:
-    run = plan(small).left[0]
-    aside = run.summary.parent / "void"
-    for digest in ("one", "two", "three"):
-        if digest == "three":  # a person removed the first
-            (aside / run.summary.name).unlink()
-        write_summary(run.summary, replace(run.origin, base_digest=digest), [])
-        conduct(replace(plan(small), left=()), nobody)
-    assert {read_summary(path).origin.base_digest for path in aside.iterdir()} == {"two", "three"}
-
-
-def test_finished_runs_that_do_not_count_are_left_alone_without_a_word_for_it(small: Path) -> None:
-    for run in plan(small).left:
-        write_summary(run.summary, run.origin, [])
-    other = replace(run.origin, seed=77)
-    path = run.summary.with_name(f"{other.name}.parquet")
-    write_summary(path, other, [])
-    refused = populora("study", "--config", small)
-    assert refused.returncode == 2
-    assert "Got: the study has no such arm or seed" in refused.stderr and "--again" in refused.stderr
-    assert path.exists()
-    done = populora("study", "--config", small, "--again")
-    assert done.returncode == 0, done.stderr
-    assert (path.parent / "void" / path.name).exists()
-
-
-def test_a_run_is_not_made_by_other_code_than_it_was_planned_by(small: Path) -> None:
-    run = plan(small).left[0]
-    before = replace(run.origin, stage_versions=run.origin.stage_versions | {"match": 99})
-    with pytest.raises(StudyError, match=f"the code changed since {run.name} was planned"):
-        play(replace(run, origin=before), nobody)
-
-
-def test_a_run_that_another_conductor_finished_is_not_made_again(small: Path) -> None:
-    run = plan(small).left[0]
-    write_summary(run.summary, run.origin, [])
-    play(run, nobody)
-    assert not run.directory.exists()
-
-
-def test_a_directory_that_another_conductor_works_in_stays(small: Path) -> None:
-    small.write_text(f"keep_runs = false\n{small.read_text()}")
-    run = plan(small).left[0]
-    write_summary(run.summary, run.origin, [])
-    run.directory.mkdir(parents=True)
-    with Heartbeat(run.directory, list):
-        wait_for(lambda: Beat.read(run.directory) is not None)
-        conduct(replace(plan(small), left=()), nobody)
-        assert run.directory.exists()
-    conduct(replace(plan(small), left=()), nobody)
-    assert not run.directory.exists()
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_run_directory_goes_with_its_summary_also_if_a_kill_came_between(small: Path, keep: bool) -> None:
-    small.write_text(f"keep_runs = {str(keep).lower()}\n{small.read_text()}")
-    run = plan(small).left[0]
-    write_summary(run.summary, run.origin, [])
-    run.directory.mkdir(parents=True)
-    (run.directory / "run.json").touch()
-    conduct(replace(plan(small), left=()), nobody)
-    assert run.directory.exists() is keep
-    assert plan(small).done == (run.name,)
-
-
-def test_a_summary_that_the_study_does_not_ask_for_any_more_is_set_aside(small: Path) -> None:
-    run = plan(small).left[0]
-    other = replace(run.origin, seed=77)
-    path = run.summary.with_name(f"{other.name}.parquet")
-    write_summary(path, other, [])
-    found = plan(small)
-    assert found.void == {other.name: "the study has no such arm or seed"}
-    conduct(replace(found, left=()), nobody)
-    assert not path.exists()
-    assert (path.parent / "void" / path.name).exists()
 
 
 @pytest.mark.parametrize(
