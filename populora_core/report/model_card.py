@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import urlsplit
 
 from populora_core.config.sections import BUNDLED, BaseSection
 from populora_core.report.text import markdown_table
@@ -220,7 +221,9 @@ def _without_folders(told: Any) -> Any:
             return {key: _without_folders(value) for key, value in told.items()}
         case list():
             return [_without_folders(value) for value in told]
-        case str() if told.startswith(("/", "~", "file:")):
+        case str() if "://" in told:  # a store's address names hosts and buckets
+            return Path(urlsplit(told).path).name
+        case str() if told.startswith(("/", "~")):
             return Path(told).name
     return told
 
