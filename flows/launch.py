@@ -23,7 +23,7 @@ from flows.train import rerun as rerun_flow
 from flows.train import run_generation
 from populora_core.config.load import Config
 from populora_core.lifecycle import loop
-from populora_core.population.replacement import evolves
+from populora_core.population.replacement import always_stay, evolves
 from populora_core.report.write import report_address
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import RECORD, Run, begin, is_begun_with
@@ -193,8 +193,11 @@ def unreviewed(session: Session, number: int) -> None:
 
 
 def _evolves(session: Session, number: int) -> bool:
-    config = session.run.config
-    return evolves(config.evolve, number, config.run.generations)
+    """True if members may be replaced at the end of this generation."""
+    config, population = session.run.config, session.run.config.population
+    most = max(population.teachers, population.students, population.solo) // population.islands
+    may_go = config.evolve.replacement != "none" and most > always_stay(config.evolve)
+    return may_go and evolves(config.evolve, number, config.run.generations)
 
 
 def _made_again(run: Run, generation: int, stage: str, seed: int | None) -> bool:

@@ -214,6 +214,10 @@ BROKEN = {
         "row 1 is no problem",
     ),
     "no type that is played": (json.dumps(row(1, "countdown")), "no problem of a type that is played"),
+    "too few inputs": (
+        json.dumps(row(1, "code_f")),
+        "no problem with as many inputs as the dialect asks for",
+    ),
 }
 
 

@@ -109,6 +109,23 @@ def test_overriding_a_config_keeps_the_rest() -> None:
     assert changed.propose == Config().propose
 
 
+@pytest.mark.parametrize(
+    ("settings", "attempts"),
+    [
+        ((), 8 * (32 + 2)),
+        (("population.islands=4",), 8 * (32 + 4)),
+        (('anchors.source="peers"',), 8 * (32 + 4)),
+        (("population.teachers=0", "population.students=0", "population.solo=1"), 8 * (8 + 1)),
+    ],
+)
+def test_attempts_are_counted_with_anchors_that_every_island_and_student_rounds_up(
+    settings: tuple[str, ...], attempts: int
+) -> None:
+    shape = ("population.teachers=4", "population.students=4", "propose.per_type=8", "anchors.share=0.05")
+    config = apply_overrides(Config(), [*shape, 'propose.types=["code_o"]', "solve.attempts=8", *settings])
+    assert config.attempts == attempts
+
+
 def test_a_store_in_a_folder_is_the_same_from_any_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,23 @@ def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_i
     assert alone == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"evolve": {"every": 2, "replacement": "none"}},
+        {"evolve": {"every": 2}, "population": {"teachers": 1, "students": 1}},
+        {"evolve": {"every": 2, "crossover_probability": 1.0}, "population": {"teachers": 2, "students": 2}},
+    ],
+)
+def test_no_review_waits_where_all_must_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    alone: list[int] = []
+    monkeypatch.setattr(launch, "run_alone", lambda session, number: alone.append(number))
+    unreviewed(Session(start(tmp_path / "run", small_config(**settings))), 2)
+    assert alone == [2]
+
+
 def test_prefects_engine_logs_no_error_of_the_project_again(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("prefect.flow_runs")
     logger.addHandler(caplog.handler)

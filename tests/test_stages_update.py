@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from populora_core import open_run
 from populora_core.commands.app import app
+from populora_core.config.load import apply_overrides
+from populora_core.lifecycle.loop import fork, rerun
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.engine import run_generation
@@ -97,6 +100,19 @@ def test_teachers_may_learn_at_a_rate_of_their_own_and_rewards_be_shuffled(tmp_p
         dealt[cohort][row["advantage"]] += 1
     assert dealt == paid
     assert any(row["reward"] != row["advantage"] for row in attempts)
+
+
+def test_completions_count_at_the_temperature_at_which_the_run_before_the_fork_drew_them(
+    finished: Path, tmp_path: Path
+) -> None:
+    source = Run.open(finished)
+    hotter = apply_overrides(source.config, ["propose.temperature=0.5", "solve.temperature=2.0"])
+    forked = fork(source, 1, tmp_path / "fork", hotter)
+    with Session(forked) as session:
+        rerun(session, 1, "update")
+    with open_run(forked.directory) as catalogue:
+        rows = catalogue.rows("SELECT logprob_mismatch AS apart FROM updates WHERE steps > 0")
+    assert rows and all(row["apart"] < 1e-3 for row in rows)
 
 
 @pytest.fixture(scope="module")

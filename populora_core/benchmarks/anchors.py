@@ -7,6 +7,7 @@ played that the sandbox has not run. `replay` and `peers` alone see what was pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -25,6 +26,7 @@ from populora_core.problems.buffer import Buffer
 from populora_core.problems.model import Draft
 from populora_core.problems.normal import program_key
 from populora_core.problems.parsing import ProgramSyntaxError
+from populora_core.problems.types import PROBLEM_TYPES, TypeRules
 from populora_core.support.digest import file_sha256
 from populora_core.support.errors import ProblemError
 from populora_core.support.registry import Registry, Share
@@ -204,15 +206,29 @@ def read_drafts(path: str, first: int = 0, end: int | None = None) -> Sequence[D
     return _read(file, file_sha256(file), first, end)
 
 
-def require_types(types: Sequence[str], path: str, first: int = 0, end: int | None = None) -> None:
-    """Raise ProblemError unless a data set has a problem of one of these types (see `read_drafts`)."""
-    there = sorted({draft.problem_type for draft in read_drafts(path, first, end)})
-    if not set(there) & set(types):
+def require_played(
+    types: Sequence[str], rules: TypeRules, path: str, first: int = 0, end: int | None = None
+) -> None:
+    """Raise ProblemError unless a data set has a problem of one of these types, with as many inputs as they ask for.
+
+    Args:
+        rules: of the dialect. `path`, `first` and `end`: see `read_drafts`.
+    """
+    there = Counter((draft.problem_type, len(draft.inputs)) for draft in read_drafts(path, first, end))
+    asked = {kind: PROBLEM_TYPES.find(kind).input_count(rules) for kind in types}
+    if not any(kind in asked for kind, _ in there):
         raise ProblemError(
             f"{path} has no problem of a type that is played",
             expected=f"problem_type {' or '.join(types)}",
-            got=", ".join(there) or "no row",
+            got=", ".join(sorted({kind for kind, _ in there})) or "no row",
             fix="take another data set, or name its types in propose.types",
+        )
+    if not any(kind in asked and asked[kind][0] <= inputs <= asked[kind][1] for kind, inputs in there):
+        raise ProblemError(
+            f"{path} has no problem with as many inputs as the dialect asks for",
+            expected=", ".join(f"{kind} with {few} to {most}" for kind, (few, most) in asked.items()),
+            got=", ".join(f"{kind} with {inputs}" for kind, inputs in sorted(there)),
+            fix="take another data set, or set propose.inputs or base.dialect to what it was made for",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from populora_core.benchmarks.benchmark import Item, ItemScore, Response, Schema, check_rows
 from populora_core.benchmarks.bundled import BundledBenchmark, attempts_of, cut_detail
 from populora_core.problems.dialects import dialect
-from populora_core.problems.grading import AttemptJudgement, judge_attempts
+from populora_core.problems.grading import ADDRESS, AttemptJudgement, judge_attempts
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import (
     FormatError,
@@ -61,7 +61,7 @@ class Cruxeval(BundledBenchmark):
             try:
                 _made(row)
             except NO_PROBLEM as error:
-                found[str(row["id"])] = str(error)
+                found[str(row["id"])] = ADDRESS.sub("…", str(error))
         return found
 
     def grade(

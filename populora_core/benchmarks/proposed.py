@@ -50,8 +50,9 @@ class NewestPrompts:
             )
             for item, response in zip(items, responses, strict=True)
         ]
+        spoken = dialect(family, items[0].fields.get("inputs", 1) if items else 1)
         checks = check_proposals(
-            dialect(family), lambda jobs: verify_or_raise(sandbox, jobs, determinism=True), proposed
+            spoken, lambda jobs: verify_or_raise(sandbox, jobs, determinism=True), proposed
         )
         return [_score(check) for check in checks]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,12 @@ class Config(Section):
     @property
     def attempts(self) -> int:
         """Attempts of one generation at most: where every proposal and anchor is valid, and none solved at once."""
-        anchors = len(self.propose.types) * self.anchors.beside(
-            self.population.proposers * self.propose.per_type
-        )
-        return (self.proposals + anchors) * self.solve.most_attempts
+        population = (
+            self.population
+        )  # each island, or student that peers' problems are dealt to, rounds by itself
+        groups = max(1, population.students) if self.anchors.source == "peers" else population.islands
+        beside = self.anchors.beside(math.ceil(population.proposers * self.propose.per_type / groups))
+        return (self.proposals + groups * len(self.propose.types) * beside) * self.solve.most_attempts
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

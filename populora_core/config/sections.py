@@ -270,8 +270,8 @@ class GradeSection(Section):
     new_cell_window: Count = Field(10, description="generations before it that a new cell was not seen in")
     niche: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
-        description="share of a teacher's problems of one length that earns in full, what more of them earn is shared; "
-        "1: off",
+        description="share of a teacher's problems of one type and length that earns in full, what more of them earn "
+        "is shared; 1: off",
     )
     student_correct: float = Field(1.0, description="reward of a correct answer")
     student_wrong: float = Field(-0.5, description="reward of a wrong answer")

@@ -111,7 +111,9 @@ def _prompts(run: Run, generation: int) -> Sequence[ItemRows]:
     if generation == 0:
         return ([],)
     tables = StageTables(stage_dir(run.directory, generation, "propose"))
-    return (tables.rows("proposals", "proposal_id", "problem_type", "prompt"),)
+    # One input, the rule, is not named: the digests of such prompts stay as they are.
+    inputs = {"inputs": count} if (count := run.config.propose.inputs) != 1 else {}
+    return ([row | inputs for row in tables.rows("proposals", "proposal_id", "problem_type", "prompt")],)
 
 
 OWN_SUITES: Mapping[str, OwnSuite] = {

@@ -61,6 +61,11 @@ def evolves(rules: EvolveSection, generation: int, planned: int | None = None) -
     return due and not (planned is not None and last_birth(rules, planned) < generation <= planned)
 
 
+def always_stay(rules: EvolveSection) -> int:
+    """Members of a sub-population that stay whatever their fitness: one, or the two parents of a crossover."""
+    return 1 if rules.crossover_probability < 1.0 else 2
+
+
 def last_birth(rules: EvolveSection, planned: int) -> int:
     """The last generation of a run of so many in which a member may be born."""
     # The small term keeps a third of 30, 9.999... in binary, at ten.
@@ -126,9 +131,8 @@ def choose_removed(
     ages = np.array([generation - member.born_generation for member in ranked], dtype=np.float64)
     places = checked_places(name, order(standing, ages), len(ranked))
     # The small term keeps 0.3 of ten, 2.9999... in binary, at three.
-    least = 1 if rules.crossover_probability < 1.0 else 2  # a crossover needs two parents
     wanted = max(1, math.floor(rules.fraction * len(ranked) + 1e-9))
-    count = max(0, min(wanted, len(ranked) - least))
+    count = max(0, min(wanted, len(ranked) - always_stay(rules)))
     return [ranked[place] for place in places if ages[place] >= rules.minimum_age][:count]
 
 

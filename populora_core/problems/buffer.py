@@ -59,6 +59,3 @@ class Buffer:
         self._seen.update(*map(ngrams, self._unseen))
         self._unseen.clear()
         return novelty(program, self._seen)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._references.values()))

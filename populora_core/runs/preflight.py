@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from populora_core.benchmarks.anchors import DATASET, dataset, require_types
+from populora_core.benchmarks.anchors import DATASET, dataset, require_played
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
@@ -65,7 +65,7 @@ def check_changed(config: Config, before: Config, source: str) -> None:
     check_names(config, source)
     if config.evaluate != before.evaluate and (config.evaluate.every or config.evaluate.report_every):
         _check_suite(config, source)
-    if (config.anchors, config.propose.types) != (before.anchors, before.propose.types):
+    if (config.anchors, config.propose) != (before.anchors, before.propose):
         _check_anchors(config, source)
     if config.update != before.update:
         _check_corpus(config, source)
@@ -97,11 +97,14 @@ def check_folders(config: Config, source: str) -> None:
 
 def _check_anchors(config: Config, source: str) -> None:
     """The data set of anchors can be read, and has problems of types that are played."""
+    from populora_core.problems.dialects import dialect
+
     if config.anchors.share and config.anchors.source == DATASET:
         with _said_of(f"{source}: anchors.source cannot be used"):
             given = settings_of(DATASET, dataset, config.anchors.parameters)
             given.pop("again", None)
-            require_types(config.propose.types, **given)
+            spoken = dialect(config.base.dialect, config.propose.inputs)
+            require_played(config.propose.types, spoken.rules, **given)
 
 
 def _check_corpus(config: Config, source: str) -> None:

@@ -21,6 +21,7 @@ from populora_core.stages.adapters import earlier_folders, member_folders
 from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
 from populora_core.stages.sampling import shares
+from populora_core.store.manifest import read_manifest
 from populora_core.store.rows import SampledRow
 from populora_core.support.finish import FinishReason
 
@@ -93,10 +94,9 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
                 Role.TEACHER: ctx.input_file("proposals"),
                 Role.STUDENT: ctx.input_file("attempts"),
             },
-            # Temperatures decide through the completions that were drawn at them, which are inputs of this stage.
             temperatures={
-                Role.TEACHER: ctx.config.propose.temperature,
-                Role.STUDENT: ctx.config.solve.temperature,
+                Role.TEACHER: _temperature(ctx, "proposals", "propose"),
+                Role.STUDENT: _temperature(ctx, "attempts", "solve"),
             },
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in plan.steps],
             earlier=earlier_folders(ctx, share),
@@ -106,6 +106,16 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
     ]
     learned = sum(len(moving(step, ctx.config.update.kl)) for step, _ in plan.steps)
     return ctx.shards.map(parts, towards(ctx.progress, learned))
+
+
+def _temperature(ctx: StageContext, table: str, section: str) -> float:
+    """The temperature that a table's completions were drawn at: in a fork maybe that of the run it comes from.
+
+    It decides through the completions, which are inputs of this stage.
+    """
+    sampled = read_manifest(ctx.folders(table)[-1])
+    settings = sampled.config if sampled else ctx.config.as_json()
+    return float(settings[section]["temperature"])
 
 
 def _record(ctx: StageContext, plan: _Plan, done: Sequence[Mapping[str, Any]]) -> None:

@@ -23,7 +23,8 @@ from populora_core.population.variation.lowrank import Adapter, Factors
 KNOWN = 0.01
 """Share of a direction that parents must have between them; below it their mean squares stand for it."""
 PARALLEL = 1e-6
-"""Singular values below this share of the largest count as zero where directions are fitted."""
+"""Eigenvalues of a Gram matrix below this share of the largest, directions a thousandth as long as the longest, count
+as zero where directions are fitted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

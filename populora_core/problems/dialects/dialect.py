@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from populora_core.model.chat import special_tokens
+from populora_core.model.chat import SpecialTokens, special_tokens
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import TypeRules
 
 
-class Tokenizer(Protocol):
+class Tokenizer(SpecialTokens, Protocol):
     """The part of a transformers tokenizer that dialects use."""
 
     chat_template: Any
-    all_special_tokens: list[str]
-    all_special_ids: list[int]
 
     def __call__(self, text: str, *, add_special_tokens: bool) -> Any: ...
 
