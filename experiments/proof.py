@@ -17,6 +17,7 @@ Draws are counted and nothing is timed, so what else the machine does is of no m
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import BenchRow, as_json, print_table, single
-from populora_core.sampler.proof import Logprobs, MismatchLimits, ProofResult, judge, tokens_needed
+from populora_core.sampler.proof import TELLING, Logprobs, MismatchLimits, ProofResult, judge
 from populora_core.support.durable import write_atomically
 
 EFFECTS = (0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats per token
@@ -67,6 +68,18 @@ def run(draws: int) -> Iterator[BenchRow]:
 def formula(effect: float, noise: float) -> int:
     """Result of `tokens_needed`; t(4) of mean absolute value 1 has variance 2."""
     return tokens_needed(effect, noise * np.sqrt(2.0))
+
+
+def tokens_needed(effect: float, noise: float) -> int:
+    """Tokens at which the share's standard error has come down to `TELLING`, and half of all draws are told apart.
+
+    `tokens_that_tell` counts those from which nine of ten are.
+
+    Args:
+        effect: root mean square difference of the two policies, nats per token.
+        noise: of the engines, the same measure.
+    """
+    return math.ceil((noise / (TELLING * effect)) ** 2)
 
 
 def tokens_that_tell(effect: float, noise: float, draws: int, one_in: int = 1) -> int:

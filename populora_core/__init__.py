@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.problems.dialects.dialect import Dialect
     from populora_core.problems.grading import check_proposals, judge_attempts
     from populora_core.problems.model import Draft, Problem
-    from populora_core.problems.parsing import entry_function, parse_program
+    from populora_core.problems.parsing import FormatError, ProgramSyntaxError, entry_function, parse_program
     from populora_core.problems.rewards import student_reward, teacher_reward
     from populora_core.problems.types import AnswerForm, ProblemType, TypeRules
     from populora_core.problems.types.rules import OneExample, job_for, judge_outputs
@@ -60,10 +60,18 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.sandbox.jobs import Job, JobResult, Limits, Sandbox
     from populora_core.sandbox.literals import literal, parse_arguments
     from populora_core.sandbox.verify import verify_or_raise
-    from populora_core.sharing.objects import ObjectStore
+    from populora_core.sharing.objects import ObjectStore, Stored
     from populora_core.sharing.places import LocalObjects
     from populora_core.store.catalogue import Catalogue
     from populora_core.support import ids, trust
+    from populora_core.support.errors import (
+        AdapterError,
+        BenchmarkError,
+        DamagedObject,
+        PopuloraError,
+        RunDirectoryError,
+        StoreUnavailable,
+    )
     from populora_core.support.finish import FinishReason
 
 __version__ = VERSION
@@ -95,7 +103,7 @@ _PUBLIC = {
     "problems.verdicts": "ProposalVerdict AttemptVerdict",
     "config.sections": "GradeSection",
     "problems.rewards": "teacher_reward student_reward",
-    "problems.parsing": "parse_program entry_function",
+    "problems.parsing": "parse_program entry_function FormatError ProgramSyntaxError",
     "sandbox.literals": "parse_arguments literal",
     # The sandbox
     "sandbox.backends": "open_sandbox",
@@ -114,9 +122,11 @@ _PUBLIC = {
     "compute.arena": "Arena SamplingRules",
     # Benchmarks
     "benchmarks.benchmark": "Benchmark Item ItemScore Response",
+    # Errors that a protocol asks for, or that a caller may meet
+    "support.errors": "PopuloraError RunDirectoryError AdapterError BenchmarkError StoreUnavailable DamagedObject",
     # Packages that bring trackers, stores and machines
     "runs.trackers": "Tracker GenerationFigures",
-    "sharing.objects": "ObjectStore",
+    "sharing.objects": "ObjectStore Stored",
     "sharing.places": "LocalObjects",
     "compute.backends": "ComputeBackend",
     "compute.shards": "InlineCompute",

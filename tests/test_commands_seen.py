@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import pty
@@ -210,6 +211,16 @@ def test_rows_are_written_to_a_file_as_its_name_says(hostile_run: Path, tmp_path
         text = output.read_text()
         assert all(row["attempt_id"] in text for row in rows)
         assert text.startswith({"rows.csv": "attempt_id,", "rows.md": "| attempt_id |"}.get(name, ("{", "┏")))
+
+
+def test_a_text_with_any_line_end_is_one_cell_of_csv(hostile_run: Path, tmp_path: Path) -> None:
+    sql = (
+        "SELECT 'a' || chr(13) || 'b' AS text, 1 AS number UNION ALL SELECT 'c' || chr(10), 2 ORDER BY number"
+    )
+    with Catalogue(hostile_run) as catalogue:
+        save_answer(catalogue.query(sql), "csv", tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        assert [*csv.reader(file)] == [["text", "number"], ["a\rb", "1"], ["c\n", "2"]]
 
 
 def test_parquet_is_no_text_to_print(hostile_run: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tokenizers.models import BPE
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from populora_core.model import base as loading
-from populora_core.model.base import base_digest, hidden_states, load_base, turn_end
+from populora_core.model.base import base_digest, hidden_states, load_base, longest_sequence, turn_end
 from populora_core.support.errors import BaseModelError
 
 
@@ -25,6 +27,12 @@ def folder(tmp_path: Path) -> Path:
         tmp_path
     )
     return tmp_path
+
+
+def save_random(folder: Path, architecture: str, **settings: object) -> None:
+    widths = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model(architecture, vocab_size=VOCABULARY, **widths, **settings)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
 
 
 def test_a_checkpoint_folder_loads_frozen_and_in_evaluation_mode(folder: Path):
@@ -50,12 +58,51 @@ def test_a_checkpoint_of_the_bases_precision_is_mapped_so_that_processes_share_i
     assert {any(start <= place < end for start, end in ranges) for place in places} == {mapped}
 
 
-def test_a_base_that_scales_its_logits_is_refused(folder: Path):
-    widths = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = AutoConfig.for_model("granite", vocab_size=VOCABULARY, logits_scaling=8.0, **widths)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+@pytest.mark.parametrize("padding", [None, 0])
+def test_a_base_that_scales_its_logits_is_refused(folder: Path, padding: int | None):
+    """Also one whose padding token, the first, has a row of zeros."""
+    save_random(folder, "granite", logits_scaling=8.0, pad_token_id=padding)
     with pytest.raises(BaseModelError, match="GraniteForCausalLM changes its logits after the output layer"):
         load_base(folder)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings", "got"),
+    [
+        ("opt", {"ffn_dim": 48}, "[8, 32] for a text of 8 tokens"),
+        ("qwen2_moe", {"num_experts": 4, "num_key_value_heads": 4}, "[8, 32] for a text of 8 tokens"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "conv"),
+    ],
+)
+def test_a_base_that_can_be_neither_adapted_nor_sampled_is_refused_at_once(
+    folder: Path, architecture: str, settings: dict, got: str
+):
+    save_random(folder, architecture, **settings)
+    with pytest.raises(BaseModelError) as error:
+        load_base(folder)
+    assert error.value.got == got and "dense base" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"),
+    [
+        ({"max_position_embeddings": 512}, 512),
+        ({"n_positions": 512, "rope_scaling": None}, 512),
+        ({"text_config": {"max_position_embeddings": 512}}, 512),
+        ({"alibi": True}, sys.maxsize),
+    ],
+)
+def test_the_longest_sequence_is_the_one_that_the_configuration_names(config: dict, longest: int):
+    assert longest_sequence(config) == longest
+
+
+@pytest.mark.parametrize("written", [dict, lambda config: AutoConfig.for_model("phi3", **config).to_dict()])
+def test_under_longrope_it_is_what_the_short_factors_are_for(written: Callable[[dict], dict]):
+    """Else one long row turns the keys of all rows by other factors than those in the cache."""
+    rope = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    config = {"hidden_size": 32, "num_attention_heads": 4, "rope_scaling": rope}
+    lengths = {"max_position_embeddings": 512, "original_max_position_embeddings": 64}
+    assert longest_sequence(written(config | lengths)) == 64
 
 
 @pytest.mark.parametrize(("times", "refused"), [(1.004, False), (2.0, True)], ids=["rounded", "scaled"])

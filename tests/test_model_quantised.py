@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import weakref
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -37,6 +38,22 @@ def test_a_weight_is_rounded_to_the_nearest_step_of_its_group(bits: Bits, inputs
     assert rounded.codes.numel() == 5 * inputs * bits // 8
     x = torch.randn(3, inputs)
     assert torch.equal(rounded(x), nn.functional.linear(x, rounded.weight, linear.bias))
+
+
+def test_no_layer_outlives_its_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device need not hold the whole base in 16 bits beside the rounded one."""
+    model, moved = tiny_model(), nn.Linear.to
+    left = weakref.WeakSet(each for each in model.modules() if isinstance(each, nn.Linear))
+    left.discard(model.get_output_embeddings())
+    counts: list[int] = []
+
+    def counted(layer: nn.Linear, device: str) -> Any:
+        counts.append(len(left))
+        return moved(layer, device)
+
+    monkeypatch.setattr(nn.Linear, "to", counted)
+    quantise(model, 4, "cpu")
+    assert counts == list(range(len(counts), 0, -1)) and not left
 
 
 @EACH

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import ran
 
 from populora_core.support.entries import installed_entries
 
@@ -23,7 +25,7 @@ main()
 def populora(*arguments: str, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """The command line in a process that cannot import these modules."""
     script = WITHOUT.format(modules=without)
-    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    return ran([sys.executable, "-c", script, *arguments])
 
 
 COMMANDS = {entry.name: entry for entry in installed_entries("populora.commands")}
@@ -48,6 +50,32 @@ def test_a_command_whose_plug_in_is_missing_stays_visible_and_names_the_extra_th
     assert refused.returncode == 2
     assert f"`{name}` comes with the extra `{extra}`" in refused.stderr
     assert f"install -e '.[{extra}]'" in refused.stderr or f"[{extra}]'" in refused.stderr
+
+
+PACKAGE = """[populora.commands]
+theirs = {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("os.path:join", "Expected: a typer.Typer at os.path:join"),
+        ("not_there:app [gui,tui]", "Fix: pip install 'their-package[gui,tui]'"),
+    ],
+)
+def test_a_bad_entry_of_another_package_is_told_by_its_command_alone(
+    tmp_path: Path, value: str, told: str
+) -> None:
+    metadata = tmp_path / "site" / "their_package-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(PACKAGE.format(value=value))
+    environment = {**os.environ, "PYTHONPATH": str(metadata.parent)}
+    command = [sys.executable, "-m", "populora_core.commands"]
+    assert ran([*command, "config", "run"], env=environment).returncode == 0
+    refused = ran([*command, "theirs"], env=environment)
+    assert refused.returncode == 2 and told in refused.stderr
 
 
 def test_a_plug_in_that_cannot_be_imported_leaves_the_other_commands_alone() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.proof import formula, tokens_that_tell
+from experiments.proof import formula, tokens_needed, tokens_that_tell
 from populora_core.compute.proving import EARLIER, TOKENS, first_tokens, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config
@@ -31,7 +31,6 @@ from populora_core.sampler.proof import (
     ProofResult,
     judge,
     share_served,
-    tokens_needed,
 )
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec

@@ -12,6 +12,7 @@ from tiny_base import VOCABULARY, layout_of, tiny_model
 from tiny_requests import MEMBERS, STOP, distributions, some_requests, teacher_forced, tiny_stacked
 
 from populora_core.model.stacked import StackedAdapters
+from populora_core.sampler import torch_sampler
 from populora_core.sampler.batch import BatchLimits
 from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.torch_sampler import TorchSampler
@@ -211,6 +212,17 @@ def test_a_member_that_is_not_resident_is_refused(sampler: TorchSampler):
 def test_a_request_beyond_the_context_is_refused(sampler: TorchSampler):
     with pytest.raises(ConfigError, match="context"):
         sampler.generate([Request("a", (3,) * 100, 0, max_tokens=40)])
+
+
+def test_a_base_whose_memory_cannot_be_reckoned_is_sampled_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch):
+    model = tiny_model()
+    del model.config.intermediate_size  # as Falcon, whose configuration has another name for it
+    layout = layout_of(model)
+    requests = [request for request in some_requests() if request.member_id is None]
+    sampler = TorchSampler(StackedAdapters(model, layout), [STOP])
+    expected = sampler.generate(requests)
+    monkeypatch.setattr(torch_sampler, "CUDA", "cpu")
+    assert sampler.generate(requests) == expected
 
 
 @pytest.mark.parametrize(

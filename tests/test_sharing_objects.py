@@ -127,6 +127,12 @@ def test_a_store_on_s3_without_its_packages_says_what_to_install(monkeypatch: py
         open_objects("s3://bucket/run")
 
 
+def test_a_run_directory_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "generations").mkdir()
+    with pytest.raises(ConfigError, match="is a run directory, and no store"):
+        open_objects(str(tmp_path))
+
+
 def test_a_plain_path_and_its_file_url_are_one_store(tmp_path: Path) -> None:
     folder = tmp_path / "with space"
     assert open_objects(str(folder)).url == open_objects(folder.as_uri()).url == folder.as_uri()

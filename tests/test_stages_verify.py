@@ -11,6 +11,7 @@ from conftest import small_config, start
 
 from populora_core import open_run
 from populora_core.runs.session import Session
+from populora_core.stages import sampling
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.table import stages_of
 
@@ -34,6 +35,29 @@ def test_what_is_guessed_too_easily_is_trivial(tmp_path: Path) -> None:
         chances = catalogue.rows("SELECT chance FROM problems")
     assert refused and {row["verdict"] for row in refused} == {"trivial"}
     assert chances and {row["chance"] for row in chances} == {0.0}
+
+
+def test_what_outgrows_the_bases_context_stops_no_run(tmp_path: Path) -> None:
+    """A problem that no student could be asked is refused, and a teacher sees as many references as fit."""
+    row = {"program": "def f(s):\n return s*99", "inputs": ["('abcdefghijkl',)"], "message": ""}
+    file = tmp_path / "long.jsonl"
+    file.write_text(json.dumps(row | {"problem_type": "code_i"}) + "\n")
+    config = small_config(
+        population={"teachers": 1, "students": 1},
+        propose={"per_type": 8, "types": ("code_i",), "references": (4, 4), "max_tokens": 960},
+        solve={"attempts": 1},
+        anchors={"share": 0.5, "source": "dataset", "parameters": {"path": str(file)}},
+    )
+    with Session(start(tmp_path / "run", config)) as session:
+        run_generation(session, 0)
+        run_generation(session, 1)
+        for stage in stages_of(2)[:2]:
+            run_stage(session, 2, stage)
+    with open_run(tmp_path / "run") as catalogue:
+        long = catalogue.rows("SELECT verdict FROM tables.proposal_checks WHERE detail LIKE '%context%'")
+        written = catalogue.rows("SELECT reference_ids, prompt_tokens FROM proposals WHERE generation = 2")
+    assert {each["verdict"] for each in long} == {"output_limit"}
+    assert all(0 < len(each["reference_ids"]) < 4 and each["prompt_tokens"] <= 64 for each in written)
 
 
 HOSTILE = {
@@ -62,8 +86,11 @@ HOSTILE = {
 IDENTITY = ("def f(a):\n b=[*a]\n return b", "([1, 2, 3],)")
 
 
-def test_hostile_programs_that_are_valid_are_measured_like_any_other(tmp_path: Path) -> None:
+def test_hostile_programs_that_are_valid_are_measured_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The chance and the slack of whatever the verifier takes can be estimated."""
+    monkeypatch.setattr(sampling, "longest_sequence", lambda config: 10**5)  # as of a base that reads more
     rows = [
         {"problem_type": kind, "program": program, "inputs": [given], "message": ""}
         for program, given in [*HOSTILE.values(), IDENTITY]

@@ -7,9 +7,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -139,11 +140,15 @@ def _tables(answer: Answer, out: TextIO) -> None:
 
 
 def _csv(answer: Answer, out: TextIO) -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(answer.columns)
+    def write(cells: Iterable[Any]) -> None:
+        line = StringIO()
+        csv.writer(line).writerow(cells)  # ends it with CR and LF, and so quotes a text that has one of them
+        out.write(line.getvalue().removesuffix("\r\n") + "\n")
+
+    write(answer.columns)
     for row in _rows(answer):
-        cells = (json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
-        writer.writerow(_shown(v, out) if isinstance(v, str) else v for v in cells)
+        texts = (json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
+        write(_shown(v, out) if isinstance(v, str) else v for v in texts)
 
 
 def _json(answer: Answer, out: TextIO) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 
 import typer
 
-from populora_core.support.entries import installed_entries
+from populora_core.support.entries import how_to_install, installed_entries
 from populora_core.support.errors import ConfigError
 
 GROUP = "populora.commands"
@@ -23,6 +23,8 @@ def add_plugged(app: typer.Typer) -> None:
     for entry in installed_entries(GROUP):
         try:
             found = entry.load()
+            if not isinstance(found, typer.Typer):
+                raise TypeError(f"a {type(found).__name__}")
         except Exception as error:
             need = needed(entry, error)
             app.command(entry.name, help=f"{need.problem}.", context_settings=ANYTHING)(_refusing(need))
@@ -35,11 +37,10 @@ def add_plugged(app: typer.Typer) -> None:
 def needed(entry: EntryPoint, error: Exception) -> ConfigError:
     """The error that says which extra brings a command, or what is wrong with its package."""
     if entry.extras and isinstance(error, ImportError):
-        (extra,) = entry.extras
         return ConfigError(
-            f"`{entry.name}` comes with the extra `{extra}`, which is not installed",
+            f"`{entry.name}` comes with the extra `{','.join(entry.extras)}`, which is not installed",
             got=str(error),
-            fix=f"pip install -e '.[{extra}]'",
+            fix=how_to_install(entry),
         )
     return ConfigError(
         f"`{entry.name}` cannot be loaded",

@@ -199,6 +199,8 @@ def _explain(item: Mapping[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         return f"{location}: unknown key (got {_short(item['input'])}). {closest(location, _all_keys())}"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "tuple_type":  # TOML has none, and a shell takes the quotes out of ["code_o"]
+        message = f"""should be a list; in a shell quote the whole: --set '{location}=["..."]'"""
     if not location:  # what several sections decide together; the message names them
         return message
     return f"{location}: {message} (got {_short(item['input'])})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ READ_SUFFIXES = frozenset({".json", ".safetensors", ".model", ".txt", ".jinja"})
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 GENERATION_CONFIG = "generation_config.json"
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+ATTENTION = {"full_attention", "sliding_attention"}  # types of layers that the sampler's cache keeps
 SAME = 0.1  # share of their size by which hidden states of two passes differ at most
+ANOTHER = "choose a dense base with attention in every layer, for instance a Qwen2.5 or Llama"
 REMEDY = "give a complete checkpoint folder; `hf download NAME --local-dir FOLDER` makes one"
 
 
@@ -76,7 +79,7 @@ def load_base(
 
     Raises:
         BaseModelError: the folder lacks config, weights, tokenizer or end token, cannot be read, or its
-            architecture changes the logits after the output layer.
+            architecture changes the logits after the output layer or can be neither adapted nor sampled.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -99,7 +102,7 @@ def load_base(
     model.to(device)
     if device == CUDA or dtype != "float32":  # in float32 on a CPU results keep their last bits
         group_queries(model)
-    _require_plain_head(model)
+    _require_supported(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
 
 
@@ -194,6 +197,22 @@ def require_same(folder: str | Path, digest: str, recorded: str) -> None:
         )
 
 
+def longest_sequence(config: Mapping[str, Any]) -> int:
+    """The longest sequence that a base serves, in tokens.
+
+    Under "longrope" a pass with one longer row turns the keys of all rows by other factors than those in the cache.
+
+    Args:
+        config: what its config.json holds.
+    """
+    text = config.get("text_config", config)
+    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    bounds = [text.get("max_position_embeddings", text.get("n_positions"))]
+    if rope.get("rope_type", rope.get("type")) == "longrope":
+        bounds += [each.get("original_max_position_embeddings") for each in (rope, text)]
+    return min((bound for bound in bounds if bound is not None), default=sys.maxsize)
+
+
 def hidden_states(model: PreTrainedModel, **inputs: Any) -> Tensor:
     """Hidden states [N, T, d] of the decoder after its final norm, that is without the output layer."""
     return model.base_model(**inputs).last_hidden_state
@@ -228,27 +247,53 @@ def require_files(folder: Path) -> None:
         )
 
 
-def _require_plain_head(model: PreTrainedModel) -> None:
-    """Learner and sampler apply the output layer themselves, to the few positions that need it.
+def _require_supported(model: PreTrainedModel) -> None:
+    """Refuse what adapters cannot lie over, what the sampler's cache cannot hold, and logits that are changed.
 
-    The result of one pass is compared with itself: two passes on a GPU need not be equal to the last bit.
+    Learner and sampler apply the output layer themselves, to the few positions that need it. The result of one pass is
+    compared with itself: two passes on a GPU need not be equal to the last bit.
     """
     import torch
+    from torch import nn
 
-    probe = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    name, config = type(model).__name__, model.config.get_text_config()
+    if odd := {*(getattr(config, "layer_types", None) or ())} - ATTENTION:
+        raise BaseModelError(
+            f"{name} has layers that the sampler's cache cannot serve",
+            expected=" or ".join(sorted(ATTENTION)),
+            got=", ".join(sorted(odd)),
+            fix=ANOTHER,
+        )
+    # Several tokens, since the one that pads may have nothing but zeros.
+    probe = torch.arange(min(8, config.vocab_size), device=model.device)[None]
     given: list[Tensor] = []
+    flat: list[str] = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if layer is not head and inputs[0].shape[:-1] != probe.shape:
+            flat.append(f"{list(inputs[0].shape)} for a text of {probe.shape[1]} tokens")
+
     head = output_layer(model)
-    seeing = head.register_forward_hook(
-        lambda layer, inputs, output: given.extend((inputs[0], output.clone()))
+    seeing = [each.register_forward_pre_hook(look) for each in model.modules() if isinstance(each, nn.Linear)]
+    seeing.append(
+        head.register_forward_hook(lambda layer, inputs, output: given.extend((inputs[0], output.clone())))
     )
     with torch.no_grad():
         logits = model(input_ids=probe, use_cache=False).logits
-        seeing.remove()
+        for each in seeing:
+            each.remove()
         states = hidden_states(model, input_ids=probe, use_cache=False)
-    plain = len(given) == 2 and torch.equal(logits.to(given[1]), given[1])
+    if flat:
+        raise BaseModelError(
+            f"{name} has linear layers that no longer see which row a token is of",
+            expected="inputs [rows, tokens, width], so that each row takes its member's adapter",
+            got=flat[0],
+            fix=ANOTHER,
+        )
+    plain = len(given) == 2 and bool(given[1].any()) and torch.equal(logits.to(given[1]), given[1])
     if not plain or (given[0] - states).float().norm() > SAME * states.float().norm():
         raise BaseModelError(
-            f"{type(model).__name__} changes its logits after the output layer",
+            f"{name} changes its logits after the output layer",
             expected="logits that are the output layer of the last hidden state",
             fix="choose a base without logit soft-capping or scaling, for instance a Qwen2.5 or Llama",
         )

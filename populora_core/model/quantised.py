@@ -59,7 +59,11 @@ class QuantisedLinear(nn.Linear):
 def quantise(model: PreTrainedModel, bits: Literal[8, 4], device: str) -> None:
     """Round every linear layer but the output layer; layers go to the device one at a time, before they are rounded."""
     head = model.get_output_embeddings()
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and module is not head:
-            parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, QuantisedLinear(module.to(device), bits))
+    # Names alone: a list of the layers would keep all their weights until the last is rounded.
+    names = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
+    ]
+    for name in names:
+        parent, _, leaf = name.rpartition(".")
+        layer = QuantisedLinear(model.get_submodule(name).to(device), bits)
+        setattr(model.get_submodule(parent), leaf, layer)

@@ -27,7 +27,7 @@ class ProposalVerdict(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     """Its program ran out of memory."""
     OUTPUT_LIMIT = "output_limit"
-    """Its program gave or printed too much."""
+    """Its program gave or printed too much, or the base's context has no room for it and an answer."""
     NOT_PLAIN_DATA = "not_plain_data"
     """Its program gave something that is not plain data."""
     TRIVIAL = "trivial"

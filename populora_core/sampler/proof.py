@@ -166,18 +166,6 @@ def share_served(
     return share, max(robust, math.sqrt(spread * float(along @ along)) / length)
 
 
-def tokens_needed(effect: float, noise: float) -> int:
-    """Tokens at which the share's standard error has come down to `TELLING`, and half of all draws are told apart.
-
-    `experiments/proof.py` counts those from which nine of ten are.
-
-    Args:
-        effect: root mean square difference of the two policies, nats per token.
-        noise: of the engines, the same measure.
-    """
-    return math.ceil((noise / (TELLING * effect)) ** 2)
-
-
 def _along(moved: Logprobs, way: Logprobs) -> bool:
     """True if the numbers moved as they do when an adapter is scaled: to first order along one line."""
     length = float(np.linalg.norm(moved) * np.linalg.norm(way))

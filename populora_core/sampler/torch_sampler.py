@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from populora_core.model.adapter_files import read_weights
+from populora_core.model.base import longest_sequence
 from populora_core.model.exact import in_float32
 from populora_core.model.stacked import StackedAdapters
 from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room, shape_of
@@ -26,7 +27,7 @@ from populora_core.sampler.requests import Completion, Drawn, Request, Served, T
 from populora_core.sampler.stops import Decode, StopTexts, end_at_stop_texts, stop_texts
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, free_memory
-from populora_core.support.errors import ConfigError
+from populora_core.support.errors import BaseModelError, ConfigError
 from populora_core.support.finish import FinishReason
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class TorchSampler:
         self._stops = torch.tensor(sorted(stop_ids), device=stacked.device)
         self._stop_texts = None if decode is None else stop_texts(decode)
         self._reader = Reader(stacked)
-        self._config = stacked.model.config.get_text_config()
+        self._config = stacked.model.config.get_text_config().to_dict()
+        self._longest = longest_sequence(self._config)
 
     def load(self, adapters: Sequence[Served]) -> None:
         """Make exactly these adapters resident in `stacked`.
@@ -158,7 +160,10 @@ class TorchSampler:
             return BatchLimits()
         prompt = max(len(request.prompt_ids) for request in requests)
         longest = max(len(request.prompt_ids) + request.max_tokens for request in requests)
-        shape = shape_of(self._config.to_dict(), self._stacked.layout.rank)
+        try:
+            shape = shape_of(self._config, self._stacked.layout.rank)
+        except BaseModelError:  # of widths that cannot be reckoned with
+            return BatchLimits(self._rows)
         number_bytes, free = self._stacked.compute_dtype.itemsize, free_memory()
         return BatchLimits(self._rows, cache_room(shape, number_bytes, free, self._rows, prompt, longest))
 
@@ -237,10 +242,8 @@ class TorchSampler:
             batch.route = self._stacked.route_for(batch.slots)
         batch.cache.reserve()
         start, length = batch.state["start"], batch.cache.get_seq_length()
-        positions = length - start
-        limit = getattr(self._config, "max_position_embeddings", None)
-        if limit is not None:  # rows that have ended may stand at its end, and draw on
-            positions = positions.clamp(max=limit - 1)
+        # Rows that have ended may be at the context's end, and draw on.
+        positions = (length - start).clamp(max=self._longest - 1)
         columns = torch.arange(length + 1, device=start.device)
         batch.state["logits"] = self._reader.logits(
             batch.route,
@@ -270,15 +273,15 @@ class TorchSampler:
 
     def _refuse_too_long(self, requests: Sequence[Request]) -> None:
         longest = max((len(request.prompt_ids) + request.max_tokens for request in requests), default=0)
-        limit = getattr(self._config, "max_position_embeddings", None)
-        if limit is not None and longest > limit:
+        if longest > self._longest:
             raise ConfigError(
                 "a prompt and its completion may outgrow the base model's context",
-                expected=f"at most {limit} tokens together",
+                expected=f"at most {self._longest} tokens together",
                 got=str(longest),
                 fix="lower max_tokens of the stage, or show fewer reference problems: populora fork RUN --generation "
                 "LAST --to NEW --set propose.max_tokens=N (or solve.max_tokens, propose.references), then resume NEW; "
-                "a suite has its max_tokens in its file",
+                "a suite has its max_tokens in its file; where a teacher's problem is too long, "
+                "populora rerun RUN --stage propose --generation N --seed S has others written",
             )
 
 

@@ -40,12 +40,20 @@ def open_objects(url: str) -> ObjectStore:
     """The store at a url: `file:///shared/run`, a plain path (the same), or `s3://bucket/prefix`.
 
     Raises:
-        ConfigError: another scheme, a url that carries a secret, or packages that are not installed.
+        ConfigError: a run directory, another scheme, a url that carries a secret, or packages that are not installed.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path:
         path = unquote(parts.path) if parts.scheme else url
-        return LocalObjects(Path(os.path.expanduser(path)).resolve())
+        root = Path(os.path.expanduser(path)).resolve()
+        if (root / "generations").is_dir():  # a store's own run.json would be that of the run
+            raise ConfigError(
+                f"{root} is a run directory, and no store",
+                expected="a folder beside it, or a new one",
+                got="a folder with generations/",
+                fix="name the store's folder; the run's own store is store.url in its run.json",
+            )
+        return LocalObjects(root)
     if parts.scheme in STORES.made or parts.scheme in STORES.names():
         opened: ObjectStore = STORES.find(parts.scheme)(url)
         return opened

@@ -10,7 +10,7 @@ from populora_core.population.member import Role
 from populora_core.problems.archive import Archive
 from populora_core.stages.context import StageContext
 from populora_core.stages.history import read_buffer, read_graded
-from populora_core.stages.sampling import generate
+from populora_core.stages.sampling import generate, room
 from populora_core.support import ids
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def run(ctx: StageContext) -> None:
     settings = ctx.config.propose
     islands = ctx.config.population.islands
+    fits = room(ctx)
     sources = [_references(ctx, island) for island in range(islands)]
     roles = {member.member_id: member.role for member in ctx.members()}
     matches = ctx.rows("matches", "match_id", "teacher_id")
@@ -35,6 +36,10 @@ def run(ctx: StageContext) -> None:
                 rng = ctx.rng(proposal_id)
                 shown = int(rng.integers(settings.references[0], settings.references[1] + 1))
                 references = source.sample(problem_type, shown, rng)
+                text = ctx.dialect.propose_prompt(problem_type, references)
+                while references and not fits(text, settings.max_tokens):
+                    references.pop()
+                    text = ctx.dialect.propose_prompt(problem_type, references)
                 rows.append(
                     {
                         "generation": ctx.generation,
@@ -48,7 +53,7 @@ def run(ctx: StageContext) -> None:
                 prompts.append(
                     Prompt(
                         member_id=teacher_id,
-                        text=ctx.dialect.propose_prompt(problem_type, references),
+                        text=text,
                         seed=ids.draw_seed(ctx.seed, proposal_id, "tokens"),
                         temperature=settings.temperature,
                         top_p=settings.top_p,

@@ -1,18 +1,21 @@
-"""Completions from the members' adapters, and how work is divided among shards."""
+"""Completions from the members' adapters, what the base's context holds, and how work is divided among shards."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 
 from populora_core.compute.shards import towards
 from populora_core.compute.work import Generate, Prompt, tokens_of
+from populora_core.model.base import load_vocabulary, longest_sequence, quiet_transformers
 from populora_core.stages.adapters import served
 from populora_core.stages.context import StageContext
 from populora_core.support.devices import CUDA
+from populora_core.support.received import read_json
 
 
 def generate(ctx: StageContext, prompts: Sequence[Prompt]) -> pa.Table | None:
@@ -41,6 +44,28 @@ def generate(ctx: StageContext, prompts: Sequence[Prompt]) -> pa.Table | None:
     # A shard keeps the order of its prompts, so a stable sort by shard is the order in which rows came.
     came = np.argsort(dealt, kind="stable")
     return pa.concat_tables(part.replace_schema_metadata() for part in done).take(np.argsort(came))
+
+
+def room(ctx: StageContext) -> Callable[[str, int], bool]:
+    """A test of a prompt and a number of tokens: true if the base's context holds both.
+
+    A token has at least one byte, so the tokenizer, which is slow to load, decides only what is too long in bytes. The
+    usual chat templates add fewer tokens than the prose of a prompt has bytes to spare.
+    """
+    folder = ctx.config.base.folder()
+    try:
+        longest = longest_sequence(read_json(folder / "config.json"))
+    except OSError:  # other machines may have the base, and this one not
+        return lambda prompt, tokens: True
+    vocabulary = cache(load_vocabulary)
+
+    def fits(prompt: str, tokens: int) -> bool:
+        if len(prompt.encode()) + tokens <= longest:
+            return True
+        with quiet_transformers():  # it warns of prompts that no one will send
+            return len(ctx.dialect.encode(vocabulary(folder).tokenizer, prompt)) + tokens <= longest
+
+    return fits
 
 
 def shares(ctx: StageContext, members: Mapping[str, float]) -> list[list[str]]:

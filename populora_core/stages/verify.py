@@ -23,6 +23,7 @@ from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
 from populora_core.stages.decisive import kept_out
 from populora_core.stages.history import read_buffer, read_graded
+from populora_core.stages.sampling import room
 from populora_core.store.rows import ProblemRow, ProposalRow
 from populora_core.support import ids
 
@@ -46,6 +47,7 @@ def run(ctx: StageContext) -> None:
     teachers = {row["proposal_id"]: row["teacher_id"] for row in proposals}
     teachers |= dict.fromkeys(anchors, ids.ANCHOR)
     checks = dict(zip(teachers, checked, strict=True))
+    checks |= _too_long(ctx, checks)
     guessed = _chances(ctx, checks, teachers)
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
     problems, duplicates = _admit(ctx, buffers, teachers, checks, guessed)
@@ -121,6 +123,25 @@ def _of_peers(
                     ids.anchor_id(ctx.generation, kind, anchor_index(number, slot, population.students))
                 ] = draft
     return found
+
+
+def _too_long(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, ProposalCheck]:
+    """The valid proposals that a student would have no room to be asked and to answer, as such."""
+    fits, tokens = room(ctx), ctx.config.solve.max_tokens
+    return {
+        proposal_id: replace(
+            check,
+            verdict=ProposalVerdict.OUTPUT_LIMIT,
+            outputs=(),
+            detail=f"asked with {tokens} tokens for an answer, it outgrows the base's context",
+        )
+        for proposal_id, check in checks.items()
+        if check.verdict is ProposalVerdict.VALID
+        and check.draft is not None
+        and not fits(
+            ctx.dialect.solve_prompt(check.draft.problem(ids.problem_id(proposal_id), check.outputs)), tokens
+        )
+    }
 
 
 def _chances(

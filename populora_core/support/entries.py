@@ -23,6 +23,14 @@ def installed_entries(group: str) -> list[EntryPoint]:
     return [*(EntryPoint(name, place, group) for name, place in _declared().get(group, {}).items()), *found]
 
 
+def how_to_install(entry: EntryPoint) -> str:
+    """The command that installs what an entry point needs: of the clone, or of another package."""
+    extras = ",".join(entry.extras)
+    if entry.dist is None or entry.dist.name == _DISTRIBUTION:
+        return f"pip install -e '.[{extras}]'"
+    return f"pip install '{entry.dist.name}[{extras}]'"
+
+
 def declared_packages() -> frozenset[str]:
     """The top packages that the clone's entry points name; empty in an installed package."""
     return frozenset(place.split(".")[0] for group in _declared().values() for place in group.values())

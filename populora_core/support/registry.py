@@ -14,11 +14,12 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import EntryPoint
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from populora_core.support.entries import installed_entries
+from populora_core.support.entries import how_to_install, installed_entries
 from populora_core.support.errors import PopulationError, PopuloraError
 from populora_core.support.trust import lies_in, require_trusted
 
@@ -79,18 +80,19 @@ class Registry(dict[str, Any]):
             require_trusted(name)
         if name in self.made:
             return self.made[name]
-        entry, extras = (self[name], []) if name in self else self._place(name)
+        found = self[name] if name in self else self._place(name)
+        thing = found.value.partition(" [")[0] if isinstance(found, EntryPoint) else found
         try:
-            thing = pkgutil.resolve_name(entry) if isinstance(entry, str) else entry
+            thing = pkgutil.resolve_name(thing) if isinstance(thing, str) else thing
             if self._protocol is not None and callable(thing):
                 thing = thing()
         except (ImportError, AttributeError, ValueError, TypeError) as error:
-            if extras and isinstance(error, ImportError):
+            if isinstance(found, EntryPoint) and found.extras and isinstance(error, ImportError):
                 raise self._error(
                     f"the {self.what} {name} needs a package that is not installed",
-                    expected=f"the extra `{extras[0]}`",
+                    expected=f"the extra `{','.join(found.extras)}`",
                     got=str(error),
-                    fix=f"pip install -e '.[{extras[0]}]', or take {name} out of {self.setting}",
+                    fix=f"{how_to_install(found)}, or take {name} out of {self.setting}",
                 ) from error
             raise self._unknown(name, str(error)) from error
         self._require(name, thing)
@@ -110,13 +112,13 @@ class Registry(dict[str, Any]):
         function = self.find(name)
         return partial(function, **settings_of(name, function, given))
 
-    def _place(self, name: str) -> tuple[str, list[str]]:
-        """The place that the name is, or that an installed package registers under it, and the extras it needs."""
+    def _place(self, name: str) -> str | EntryPoint:
+        """The place that the name is, or the entry point by which an installed package registers it."""
         if is_place(name):
-            return name, []
+            return name
         for entry in installed_entries(self.group):
             if entry.name == name:
-                return entry.value.partition(" [")[0], entry.extras
+                return entry
         raise self._unknown(name, repr(name))
 
     def _require(self, name: str, thing: object) -> None:

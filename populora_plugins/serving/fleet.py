@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from populora_core.benchmarks.metrics import voted
 from populora_core.compute.work import Worker
@@ -105,7 +104,7 @@ def open_fleet(run: Run, length: int) -> Fleet:
         members=tuple(sorted(members)),
         solvers=solvers,
         best=solvers[0],
-        context=int(min(length, _context(run))),
+        context=min(length, _context(run)),
         usual=max(config.propose.max_tokens, config.solve.max_tokens),
     )
 
@@ -145,10 +144,10 @@ def _read(speech: Dialect, kind: str, inputs: int, reply: MemberReply) -> str | 
         return None
 
 
-def _context(run: Run) -> float:
+def _context(run: Run) -> int:
     from transformers import AutoConfig
 
-    from populora_core.model.base import LOCAL
+    from populora_core.model.base import LOCAL, longest_sequence
 
     config = AutoConfig.from_pretrained(run.config.base.folder(), **LOCAL).get_text_config()
-    return getattr(config, "max_position_embeddings", inf)
+    return longest_sequence(config.to_dict())
