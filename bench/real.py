@@ -17,7 +17,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +26,7 @@ import torch.nn.functional as F
 
 from bench import real_others
 from bench.adapters import ours
-from bench.harness import BenchRow, median, ratio, single, status_kib
+from bench.harness import BenchRow, median, ratio, single, status_kib, wall_seconds
 from bench.real_work import GrpoStep, RealDecoding, RealLearning
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import output_layer
@@ -88,16 +87,16 @@ def threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def read_rate(size: int = 1 << 30) -> float:
+def read_rate() -> float:
     """Bytes per second at which memory is read; the best of five times."""
-    numbers = torch.ones(size // 8, dtype=torch.int64)
-    return size / min(_seconds(numbers.sum) for _ in range(5))
+    numbers = torch.ones(1 << 27, dtype=torch.int64)
+    return numbers.nbytes / min(wall_seconds(numbers.sum) for _ in range(5))
 
 
-def gemm_rate(side: int = 4096, rows: int = 1024) -> float:
+def gemm_rate() -> float:
     """Operations per second of a product in bfloat16; the best of five times."""
-    x, weight = torch.randn(rows, side).bfloat16(), torch.randn(side, side).bfloat16()
-    return 2.0 * rows * side**2 / min(_seconds(lambda: F.linear(x, weight)) for _ in range(5))
+    x, weight = torch.randn(1024, 4096).bfloat16(), torch.randn(4096, 4096).bfloat16()
+    return 2.0 * x.numel() * len(weight) / min(wall_seconds(lambda: F.linear(x, weight)) for _ in range(5))
 
 
 def _decoding(
@@ -228,12 +227,6 @@ def _in_turns(works: Mapping[str, Callable[[], float]], samples: int) -> dict[st
             if sample:
                 taken[name].append(seconds)
     return taken
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

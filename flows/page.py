@@ -60,7 +60,8 @@ class RunPage(Observer):
         directory, done = self._run.directory, 0.0
         text = f"# {self._run.name}\n\nThe population is being founded.\n"
         if figures is not None:
-            text, done = _overview(figures), 100.0 * figures.last / self._generations
+            # A run may be further than it is to go now, and Prefect refuses more than 100.
+            text, done = _overview(figures), min(100.0, 100.0 * figures.last / self._generations)
         text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
         if self._summary is None or self._progress is None:
             self._progress = _made(

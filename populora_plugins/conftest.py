@@ -7,4 +7,6 @@ from conftest import (  # noqa: F401
     finished_with_a_past,
     nobody_cuts_the_power,
     pytest_itemcollected,
+    sandbox,
 )
+from small_study import small  # noqa: F401

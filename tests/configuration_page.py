@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from populora_core.config.reference import DescribedSection, groups
 from populora_core.report.text import markdown_table
+from populora_plugins.machine.settings_reference import DescribedSection, groups
 
 _INTRODUCTION = """# Configuration
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from populora_core.lifecycle.loop import train
 from populora_core.model.base import base_digest
 from populora_core.runs.run import Run, chosen_here
 from populora_core.runs.session import Session
+from populora_core.sandbox.backends import open_sandbox
+from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.store.manifest import read_manifest, stage_folders
 from populora_core.support import owner, trust
 
@@ -133,6 +137,17 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE, every: fl
         time.sleep(every)
 
 
+def ran(command: Sequence[str | Path], **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with what it wrote."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **more)
+
+
+def write_lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write rows as lines of JSON; the file."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
 def ask(run: Path, sql: str) -> list[dict[str, Any]]:
     """The rows of a run's catalogue that answer a question."""
     with open_run(run) as catalogue:
@@ -164,6 +179,29 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """A sandbox of the kind that this machine has, under the limits of a run."""
+    with open_sandbox("auto", Limits(), workers=2) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from browser import chromium
+
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from desk import at_the_desk
+
+    with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
+        yield desk
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ Tie = tuple[str, str]  # who imports, what is imported
 FLOORS: dict[str, int] = {
     room: floor
     for floor, rooms in {
-        13: "commands experiments",
+        13: "commands experiments machine",
         12: "bench",
         11: "flows made_runs",
         10: "study serving harvest cluster trial populora_core",  # the latter is its __init__.py: the public names
@@ -167,17 +167,6 @@ def derived_floors(rooms: Iterable[str], ties: Iterable[Tie]) -> dict[str, int]:
     return {room: floor(room) for room in sorted(down)}
 
 
-def homonyms(house: House) -> dict[str, list[str]]:
-    """Public class name -> the modules of the product that each have one of that name."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, tree in house.trees.items():
-        if name.split(".")[0] in PRODUCT:
-            for node in tree.body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found[node.name].append(name)
-    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
-
-
 def private_names(tree: ast.AST) -> set[str]:
     """What a module names with a leading underscore: functions, classes, variables and attributes of its objects."""
     found = set()
@@ -265,10 +254,6 @@ def report(house: House) -> Iterator[str]:
     climbs = house.climbs(Counter(FLOORS))
     yield f"{len(climbs)} upward imports" + "".join(f"\n  {one} -> {other}" for one, other in climbs)
     yield f"{len(house.loose)} loose modules" + "".join(f"\n  {name}" for name in house.loose)
-    names = homonyms(house)
-    yield f"{len(names)} homonymous public classes"
-    for name, places in names.items():
-        yield f"  {name}: {' '.join(places)}"
     found_makers = makers(house)
     yield f"{len(found_makers)} ways of making once: {', '.join(found_makers)}"
     lines, functions = module_lengths(house), function_lengths(house)

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from house import BESIDE, CORE, PLUGINS
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 INSTEAD = {
     "mend": "fix",
@@ -31,18 +33,7 @@ RATE = re.compile(
 )
 """A rate: 'per' says so."""
 PAGES = ("*.md", "docs/*.md", "populora_plugins/*/*.md", "base_model/*.md", "configs/**/*.toml")
-CODE = (
-    "populora_core",
-    "populora_plugins",
-    "flows",
-    "tasks",
-    "base_model",
-    "bench",
-    "experiments",
-    "made_runs",
-    "examples",
-    "notebooks",
-)
+CODE = {CORE, PLUGINS, *BESIDE, "examples", "notebooks"} - {"verifier_image"}
 NO_OPENER = re.compile(
     r"[`*]*(what|whatever|whether|how|of|who|whom|whose|which|why|where|wherever|when|whenever|those|that|so|as|at|in|on|"
     r"into|for|from|to|until|after|over|below|between|within|with|without|among|beside|than|otherwise|still|not|must|"

@@ -18,8 +18,10 @@ from populora_core.store.tables import TABLES
 
 _PYTHON = {INT: "int", LONG: "int", pa.float32(): "float", FLOAT: "float", TEXT: "str", BOOL: "bool"}
 _WIDTH = 110  # of a line, as the formatter leaves it
+_SQL_ALONE = {"updates", "averages", "proposal_advantages", "attempt_advantages"}
+"""Tables that only the catalogue's views read: no code of ours holds a row of theirs, or names its type."""
 
-_INTRODUCTION = '''"""A type for the rows of each table that stages write, and readers that know it by the table's name.
+_INTRODUCTION = '''"""A type for the rows of each table that code reads, and readers that know it by the table's name.
 
 Rendered from `tables.py` by `make docs`; a test fails where this module and the declarations differ.
 """
@@ -74,8 +76,9 @@ class StageTables(RowReader):
 
 def render() -> str:
     """The whole module."""
-    types = [_type("SampledRow", "TypedDict", SAMPLED), *map(_of_table, TABLES.values())]
-    return "".join([_INTRODUCTION, *types, _READER, *map(_overload, TABLES), _REST])
+    read = [table for name, table in TABLES.items() if name not in _SQL_ALONE]
+    types = [_type("SampledRow", "TypedDict", SAMPLED), *map(_of_table, read)]
+    return "".join([_INTRODUCTION, *types, _READER, *(_overload(table.name) for table in read), _REST])
 
 
 def type_name(table: str) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import small_config
+from conftest import ran, small_config
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from test_cli import populora
@@ -23,6 +27,7 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ITEMS
 from populora_core.store.artifacts import read_table
+from populora_core.support import leftovers
 from populora_core.support.errors import EXIT_ERROR, AdapterError, ConfigError
 from populora_core.support.shipped import REPOSITORY, shipped
 
@@ -81,6 +86,27 @@ def test_an_adapter_of_another_base_is_refused_by_the_name_of_its_own_folder(
         named = re.escape(f"{other / WEIGHTS} does not fit the base")
         with pytest.raises(AdapterError, match=named), adapter_session(other, "tiny"):
             raise AssertionError("an adapter of another base was taken")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from populora_core.lifecycle import adapter_evaluation
+adapter_evaluation.run_generation = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+adapter_evaluation.adapter_session(Path(sys.argv[1]), "tiny").__enter__()
+"""
+
+
+@pytest.mark.thorough
+def test_a_killed_evaluation_leaves_a_folder_that_is_swept(
+    exported: tuple[Run, str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = ran([sys.executable, "-c", KILLED, exported[2]], cwd=REPOSITORY, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (left,) = tmp_path.glob("populora-*")
+    assert f"removed {left}" in leftovers.sweep()
 
 
 def test_the_command_scores_what_peft_saved_beside_its_base(tmp_path: Path) -> None:

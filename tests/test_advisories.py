@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from advisories import summary
+from conftest import ran
 
 FINE = {"name": "fine", "version": "1.0", "vulns": []}
 OWN = {
@@ -42,7 +42,7 @@ def test_a_failure_of_the_tool_is_one_sentence_with_what_it_said(tmp_path: Path)
     tool.write_text("#!/bin/sh\necho Traceback >&2\necho 'no route to host' >&2\nexit 1\n")
     tool.chmod(0o755)
     script = Path(__file__).with_name("advisories.py")
-    done = subprocess.run([sys.executable, script, tool, tmp_path], capture_output=True, text=True)
+    done = ran([sys.executable, script, tool, tmp_path])
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("\n") == 1
     assert "no advisory could be looked up" in done.stdout and "no route to host" in done.stdout

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from command import populora
-from conftest import PATIENCE
+from conftest import PATIENCE, ran
 from store_run import commit_stage, generation_tables, write_run
 
 from bench.analytics import questions
@@ -246,13 +246,11 @@ def test_who_stops_reading_ends_the_query_quietly(finished: Path):
 def test_the_notebook_runs_over_several_runs(finished: Path, finished_solo: Path):
     pytest.importorskip("marimo", reason="the extra `notebook` is not installed")
     notebook = ROOT / "notebooks" / "explore.py"
-    checked = subprocess.run(
-        [sys.executable, "-m", "marimo", "check", "--strict", notebook], capture_output=True
-    )
+    checked = ran([sys.executable, "-m", "marimo", "check", "--strict", notebook])
     assert checked.returncode == 0, checked.stdout + checked.stderr
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, notebook, "--", finished, finished_solo]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    done = ran(command, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ask, small_config, start
+from conftest import ask, small_config, start, write_lines
 
 from base_model import anchors as grammars
 from populora_core.benchmarks.anchors import draw_anchors, left_by
@@ -26,8 +26,7 @@ from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.runs.preflight import preflight
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.stages.decisive import decisive
 from populora_core.support.errors import ConfigError, ProblemError
 from populora_core.support.trust import remember
@@ -39,11 +38,6 @@ def row(number: int, problem_type: str = "code_o") -> dict:
         "program": f"def f(a):\n    return a * {number} + 1",
         "inputs": ["(2,)"],
     }
-
-
-def written(file: Path, *rows: dict) -> Path:
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return file
 
 
 def settings(share: float = 0.2, source: str = "dataset", **parameters: object) -> AnchorSection:
@@ -76,7 +70,7 @@ def test_the_share_is_of_all_problems_that_are_asked_for() -> None:
 
 def test_a_data_set_gives_its_problems_by_type_in_a_seeded_order(tmp_path: Path) -> None:
     rows = [*(row(number) for number in range(30)), *(row(number, "code_i") for number in range(30, 33))]
-    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *rows)))
+    chosen = settings(0.5, path=str(write_lines(tmp_path / "own.jsonl", rows)))
     first = drawn(chosen, {"code_o": 8, "code_i": 8, "code_f": 8})
     assert {name: len(drafts) for name, drafts in first.items()} == {"code_o": 8, "code_i": 3, "code_f": 0}
     assert all(draft.problem_type == name for name, drafts in first.items() for draft in drafts)
@@ -85,7 +79,7 @@ def test_a_data_set_gives_its_problems_by_type_in_a_seeded_order(tmp_path: Path)
 
 
 def test_what_was_played_does_not_come_again(tmp_path: Path) -> None:
-    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *map(row, range(5)))))
+    chosen = settings(0.5, path=str(write_lines(tmp_path / "own.jsonl", map(row, range(5)))))
     played = Buffer(10)
     for draft in drawn(chosen, {"code_o": 3})["code_o"]:
         played.add(draft.problem("problem", ("1",)))
@@ -95,7 +89,7 @@ def test_what_was_played_does_not_come_again(tmp_path: Path) -> None:
 
 
 def test_a_data_set_may_be_drawn_anew_in_every_generation(tmp_path: Path) -> None:
-    chosen = settings(0.5, path=str(written(tmp_path / "own.jsonl", *map(row, range(5)))), again=True)
+    chosen = settings(0.5, path=str(write_lines(tmp_path / "own.jsonl", map(row, range(5)))), again=True)
     played = Buffer(10)
     for draft in drawn(chosen, {"code_o": 5})["code_o"]:
         played.add(draft.problem("problem", ("1",)))
@@ -261,14 +255,8 @@ def test_a_data_set_decides_by_its_content_and_only_where_it_is_used(tmp_path: P
 
     assert "anchors" not in decides(small_config(anchors={"source": "anything"}))
     first, moved, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    written(first, row(1)), written(moved, row(1)), written(other, row(2))
+    write_lines(first, [row(1)]), write_lines(moved, [row(1)]), write_lines(other, [row(2)])
     assert decides(using(first)) == decides(using(moved)) != decides(using(other))
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with open_sandbox("auto", Limits(), workers=1) as opened:
-        yield opened
 
 
 @pytest.mark.sandbox
@@ -371,7 +359,7 @@ def test_no_run_begins_with_a_student_alone_on_its_island_and_peers_to_ask(tmp_p
 
 
 def test_a_part_of_a_data_set_is_chosen_before_the_run_begins(tmp_path: Path) -> None:
-    file = written(tmp_path / "own.jsonl", row(1), row(2))
+    file = write_lines(tmp_path / "own.jsonl", [row(1), row(2)])
     remember([str(file)])
     config = small_config(
         anchors={"share": 0.2, "source": "dataset", "parameters": {"path": str(file), "first": 1}}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from command import populora
-from conftest import ask, commits, contents, small_config, start
-from test_anchors import drawn, row, settings, written
+from conftest import ask, commits, contents, ran, small_config, start, write_lines
+from test_anchors import drawn, row, settings
 from test_solo import KILLED
 
 from populora_core.benchmarks.files import read_rows
@@ -42,7 +41,7 @@ def data_set(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         each for each in read_rows(TINY) if each["problem_type"] == "code_o" and not each["known_program"]
     ]
     forbidden = [{name: each[name] for name in ("problem_type", "program", "inputs")} for each in suite[:4]]
-    return written(folder / "own.jsonl", *rows[:4], fails, *forbidden)
+    return write_lines(folder / "own.jsonl", [*rows[:4], fails, *forbidden])
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +49,10 @@ def played(data_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with anchors that was killed while it graded its second generation, and resumed."""
     directory = tmp_path_factory.mktemp("runs") / "run"
     start(directory, with_anchors(data_set))
-    killed = subprocess.run(
+    killed = ran(
         [sys.executable, "-c", KILLED, directory, "2", "grade"],
         cwd=ROOT / "tests",
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     resumed = populora("resume", directory, "--plain")
@@ -122,7 +119,7 @@ class TestARunWithAnchors:
         run = Run.open(shutil.copytree(played, tmp_path / "run"))
         before = data_set.read_text()
         try:
-            written(data_set, row(1))
+            write_lines(data_set, [row(1)])
             with Session(run) as session, pytest.raises(ProblemError, match="has changed since generation 1"):
                 train(session, 3)
             with Session(fork(run, 2, tmp_path / "fork", run.config)) as session:

@@ -21,7 +21,6 @@ from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.table import STAGES, as_configured
-from populora_core.support.errors import ConfigError
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
@@ -195,8 +194,3 @@ def test_averages_decide_the_update_and_not_evolution() -> None:
         found.append((decisive(config, update.config), decisive(config, evolve.config)))
     (one, evolving), (other, evolving_too) = found
     assert one != other and evolving == evolving_too
-
-
-def test_a_population_with_no_one_to_average_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no role has two"):
-        small_config(population={"teachers": 1, "students": 1}, evolve={"average_every": 2})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import ran
 
 from bench.adapters import trained
 from bench.gpu import SETTINGS, random_base, run
@@ -29,9 +30,7 @@ PARTS = {
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench.gpu", *arguments], cwd=REPOSITORY, capture_output=True, text=True
-    )
+    return ran([sys.executable, "-m", "bench.gpu", *arguments], cwd=REPOSITORY)
 
 
 def test_every_population_trains_on_the_same_tokens() -> None:
@@ -91,7 +90,7 @@ def test_with_torch_transformers_and_safetensors_alone_it_says_at_once_that_ther
         f"import sys; sys.modules.update(dict.fromkeys({absent})); from bench.gpu import main, torch; "
         "torch.cuda.is_available = lambda: False; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    done = ran([sys.executable, "-c", code], cwd=REPOSITORY)
     assert done.returncode == 2
     assert "torch sees no GPU" in done.stderr
 

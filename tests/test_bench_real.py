@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+from conftest import ran
 
 from bench import real
 
@@ -35,7 +35,5 @@ def test_every_ratio_of_the_design_is_there(monkeypatch: pytest.MonkeyPatch) -> 
 def test_threads_that_wait_sleep_unless_the_user_wants_otherwise(said: dict[str, str], found: str) -> None:
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     asked = "import populora_core, os; print(os.environ['OMP_WAIT_POLICY'])"
-    told = subprocess.run(
-        [sys.executable, "-c", asked], env=clean | said, capture_output=True, text=True, check=True
-    )
+    told = ran([sys.executable, "-c", asked], env=clean | said, check=True)
     assert told.stdout.strip() == found

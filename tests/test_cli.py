@@ -22,7 +22,6 @@ from store_run import write_run
 from typer.testing import CliRunner
 
 from populora_core.commands import app
-from populora_core.commands.doctor import EXTRAS
 from populora_core.config.load import Config
 from populora_core.report.figures import read_figures
 from populora_core.report.notes import headline
@@ -32,6 +31,7 @@ from populora_core.store.manifest import stage_dir
 from populora_core.support.errors import PopuloraError
 from populora_core.support.shipped import REPOSITORY
 from populora_core.terminal.options import GROUPS, Prefixed
+from populora_plugins.machine.doctor import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "configs" / "demo.toml"

@@ -223,6 +223,16 @@ def test_a_text_with_any_line_end_is_one_cell_of_csv(hostile_run: Path, tmp_path
         assert [*csv.reader(file)] == [["text", "number"], ["a\rb", "1"], ["c\n", "2"]]
 
 
+def test_a_run_of_newer_code_is_not_called_damaged(hostile_run: Path, tmp_path: Path) -> None:
+    newer = Path(shutil.copytree(hostile_run, tmp_path / "newer"))
+    record = json.loads((newer / "run.json").read_text())
+    record["config"]["update"]["roles_of_tomorrow"] = "all"
+    (newer / "run.json").write_text(json.dumps(record))
+    with pytest.raises(RunDirectoryError, match="settings that this code does not take") as refused:
+        Run.open(newer)
+    assert "roles_of_tomorrow" in str(refused.value) and record["code_revision"] in refused.value.fix
+
+
 def test_parquet_is_no_text_to_print(hostile_run: Path) -> None:
     with Catalogue(hostile_run) as catalogue, pytest.raises(ConfigError, match="no text to print"):
         print_answer(catalogue.query("FROM members"), "parquet")

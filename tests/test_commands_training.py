@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import small_config
+from conftest import ran, small_config
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
@@ -33,9 +32,7 @@ def chosen(home: Path, *options: str) -> str:
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment = kept | {"PREFECT_HOME": str(home)} | dict(option.split("=", 1) for option in options)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, env=environment, capture_output=True, text=True
-    )
+    done = ran([sys.executable, "-c", code], cwd=REPOSITORY, env=environment)
     return done.stdout.strip() or done.stderr
 
 

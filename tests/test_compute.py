@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, small_config, start
+from conftest import ran, small_config, start
 
 from populora_core.compute.members import Found
 from populora_core.compute.shards import LocalCompute, Shards
@@ -68,14 +67,7 @@ main()
 def test_a_run_whose_workers_cannot_be_started_ends_with_the_cause(tmp_path: Path) -> None:
     start(tmp_path / "run", small_config(compute={"backend": "local"}))
     (tmp_path / "dies.py").write_text("import os\nos._exit(1)\n")
-    done = subprocess.run(
-        [sys.executable, "-c", DIES],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = ran([sys.executable, "-c", DIES], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 2, done.stderr
     assert "populora: the process populora-shard-0 could not be started" in done.stderr
     assert "Fix: look for memory shortage" in done.stderr

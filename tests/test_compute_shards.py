@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, alive, contents, small_config, start, wait_for
+from conftest import alive, contents, ran, small_config, start, wait_for
 from s3_server import BUCKET, LOGIN, serving, skip_where_missing
 
 from populora_core.compute.shards import Shards
@@ -26,6 +25,7 @@ from populora_core.sharing.places import open_objects
 from populora_core.store.artifacts import sweep
 from populora_core.store.manifest import MANIFEST, read_manifest, shards_dir, stage_dir, stage_folders
 from populora_core.support.aliases import Progress
+from populora_core.support.durable import TEMPORARY_PREFIX
 from populora_core.support.errors import ArtifactError
 from populora_plugins.cluster.parcels import Inbox, Outbox
 
@@ -200,6 +200,20 @@ def test_a_shard_is_kept_where_the_disk_that_it_goes_to_refuses(
     assert (here.calls, again) == ([], first)
 
 
+def test_a_full_disk_is_no_defect_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def full(path: str | Path, *given: Any, **named: Any) -> None:
+        if TEMPORARY_PREFIX in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        make(path, *given, **named)
+
+    (tmp_path / "source").touch()
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(ArtifactError, match="free space on the disk, then resume"):
+        mapped(tmp_path, [Join(0, tmp_path / "source")])
+
+
 def test_the_first_to_commit_is_right_and_a_late_worker_adopts_it(tmp_path: Path) -> None:
     here, met = Here(), []
 
@@ -342,7 +356,7 @@ def test_a_local_run_killed_in_mid_stage_goes_on_with_the_shards_that_are_left(
     start(directory, small_config(compute={"backend": "local"}))
     documents = shards_dir(directory, 1, "propose") / "shards"
     command = [sys.executable, "-c", KILLED, str(directory), str(documents)]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    killed = ran(command, cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     wait_for(lambda: not any(map(alive, map(int, killed.stdout.split()))))
     assert any(documents.glob("*.json"))

@@ -54,6 +54,18 @@ def _file(tmp_path: Path, text: str) -> Path:
         ("[base]\npath = 'nowhere'", ["base.path", "nowhere"]),
         ("[compute]\nbackend = 'ray'\n[base]\ndevice = 'cuda'", ["compute.shard_gpus", "set it to 1"]),
         ("[run\nseed = 1", ["not valid TOML", "line 1"]),
+        ("population.teachers = 1\npopulation.students = 1\nevolve.average_every = 2", ["no role has two"]),
+        ("update.corpus_share = 0.1", ["corpus must name a file"]),
+        (
+            "population.teachers = 2\nadapters.start_from.teachers = ['a', 'b', 'c']",
+            ["start_from.teachers names 3 adapters, but population.teachers is 2"],
+        ),
+        ("adapters.start_from.teacher = ['a']", ["Did you mean adapters.start_from.teachers?"]),
+        ("population = {teachers = 4, students = 3, islands = 2}", ["divisor"]),
+        ("population.islands = 2\nmatch.hall_of_fame = 0.2", ["hall_of_fame"]),
+        ("population.islands = 2\ngrade.new_cell_bonus = 0.2", ["new_cell_bonus"]),
+        ("store = {keep_adapters = 2, keep_states = 3}", ["of no use without adapters"]),
+        ("store = {keep_adapters = 2, keep_states = 'all'}", ["of no use without adapters"]),
         (
             'grade.teacher_reward = ["zone", "azr"]\npopulation.teachers = 3',
             ["names 2 rewards", "3 teachers", "one for each"],

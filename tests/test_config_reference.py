@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.config.load import build_config
-from populora_core.config.reference import groups, matching
 from populora_core.support.errors import ConfigError
 from populora_core.support.shipped import REPOSITORY
+from populora_plugins.machine.settings_reference import groups, matching
 
 
 def test_every_setting_has_a_meaning() -> None:

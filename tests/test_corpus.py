@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ask, small_config, start
+from conftest import ask, small_config, start, write_lines
 
 from base_model.documents import write_document
 from base_model.steps.documents import Corpus
@@ -29,11 +29,6 @@ from populora_core.support.errors import ConfigError, ProblemError
 TEXTS = [{"prompt": f"<so>def f(a):\n return a+{n}\n#1\n:", "completion": f"\n={1 + n}"} for n in range(3)]
 
 
-def written(file: Path, rows: list[dict]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
 def using(corpus: Path | str, share: float = 0.25) -> Config:
     return small_config(update={"corpus_share": share, "corpus": str(corpus)})
 
@@ -48,7 +43,7 @@ def test_a_corpus_is_a_file_or_what_problems_wrote(place: str, tmp_path: Path) -
         case ".json":
             file.write_text(json.dumps(TEXTS))
         case _:
-            written(file, TEXTS)
+            write_lines(file, TEXTS)
     given = tmp_path / "set" if place.startswith("set") else file
     assert list(read_corpus(str(given))) == [CorpusText(row["prompt"], row["completion"]) for row in TEXTS]
 
@@ -67,7 +62,7 @@ def test_one_that_cannot_be_used_is_refused_before_any_work(
 ) -> None:
     file = tmp_path / "own.jsonl"
     if rows is not None:
-        written(file, rows)
+        write_lines(file, rows)
     with pytest.raises(ConfigError, match=told) as raised:
         preflight(using(file), "the test's configuration")
     assert raised.value.expected or raised.value.got
@@ -78,14 +73,9 @@ def test_a_fork_with_a_corpus_that_cannot_be_used_is_refused(tmp_path: Path) -> 
         check_changed(using(tmp_path / "nowhere.jsonl"), small_config(), "the settings")
 
 
-def test_a_share_without_a_corpus_is_refused() -> None:
-    with pytest.raises(ConfigError, match="corpus must name a file"):
-        using("", share=0.1)
-
-
 def test_it_decides_by_its_content_and_only_where_it_is_used(tmp_path: Path) -> None:
     first, moved, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    written(first, TEXTS), written(moved, TEXTS), written(other, TEXTS[:1])
+    write_lines(first, TEXTS), write_lines(moved, TEXTS), write_lines(other, TEXTS[:1])
     assert decisive(using(first), ["update"]) == decisive(using(moved), ["update"])
     assert decisive(using(first), ["update"]) != decisive(using(other), ["update"])
     assert decisive(using("nowhere", share=0.0), ["update"])
@@ -99,7 +89,7 @@ def test_a_bundled_bases_documents_make_a_corpus(base: str, tmp_path: Path) -> N
     write = Corpus().write if base == "frontier" else write_document
     documents = [write(rng, tokenizer) for _ in range(40)]
     rows = [{"prompt": each.prompt, "completion": each.completion} for each in documents]
-    texts = read_corpus(str(written(tmp_path / "own.jsonl", rows)))
+    texts = read_corpus(str(write_lines(tmp_path / "own.jsonl", rows)))
     assert len(texts) == 40
     for document, text in zip(documents, texts, strict=True):
         assert document.text.startswith(f"{text.prompt}{text.completion}<eos>")
@@ -111,7 +101,7 @@ def test_a_bundled_bases_documents_make_a_corpus(base: str, tmp_path: Path) -> N
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_every_member_that_learns_has_texts_as_the_share_is_to_its_completions(tmp_path: Path) -> None:
-    corpus = written(tmp_path / "own.jsonl", [TEXTS[0]] * 100)
+    corpus = write_lines(tmp_path / "own.jsonl", [TEXTS[0]] * 100)
     config = small_config(
         population={"teachers": 1, "students": 1},
         propose={"per_type": 4, "types": ("code_o", "code_i")},
@@ -136,7 +126,7 @@ def test_every_member_that_learns_has_texts_as_the_share_is_to_its_completions(t
     assert manifest is not None
     assert manifest.extra["corpus_tokens"] == texts * length
 
-    written(corpus, TEXTS)
+    write_lines(corpus, TEXTS)
     with (
         Session(Run.open(run)) as session,
         pytest.raises(ProblemError, match="has changed since generation 1"),

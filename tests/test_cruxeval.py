@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import small_config, write_lines
 from published_data import published
 
 from populora_core.benchmarks.anchors import dataset
@@ -20,8 +19,7 @@ from populora_core.benchmarks.items import left_out, load_items, suite_items
 from populora_core.benchmarks.suite import Entry, Part, Suite, load_suite
 from populora_core.commands.scores import unjudged_lines
 from populora_core.problems.dialects import dialect
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.stages.decisive import decisive, kept_out
 from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.finish import FinishReason
@@ -41,17 +39,9 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with open_sandbox("auto", Limits(), workers=2) as opened:
-        yield opened
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+    return write_lines(tmp_path / "rows.jsonl", ROWS)
 
 
 def answered(tag: str, content: str) -> Response:
@@ -194,8 +184,7 @@ def test_published_rows_are_right_by_their_own_answers(sandbox: Sandbox, tmp_pat
         found = correct(name, items, [item.fields[column] for item in items], sandbox)
         wrong = [item.item_id for item, right in zip(items, found, strict=True) if not right]
         assert wrong == [], name
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_lines(tmp_path / "rows.jsonl", rows)
     entry = Entry(benchmark="cruxeval_o", dataset=f"file:{path}", rows=(200, 400))
     suite = Suite(suite="s", validation=0.5, benchmarks=(entry,))
     halves = [{item.item_id for item in suite_items(suite, part)[0][1]} for part in Part]

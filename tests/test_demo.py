@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from conftest import ran
 
 pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
 
@@ -49,9 +49,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plain_shell(line: str, folder: Path) -> str:
     """What a line says there, to somebody whose PATH knows nothing of the project."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder.parent), "COLUMNS": "100"}
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = ran(["sh", "-c", line], cwd=folder, env=environment)
     assert done.returncode == 0, (line, done.stdout, done.stderr)
     return done.stdout
 
@@ -75,8 +73,6 @@ def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@" >> calls\n[ "$1" != -m ]\n')
     python.chmod(0o755)
-    done = subprocess.run(
-        ["make", "install", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = ran(["make", "install", f"PYTHON={python}"], cwd=tmp_path)
     assert done.returncode and "apt-get install python3-venv" in done.stdout
     assert (tmp_path / "calls").read_text().splitlines()[1:] == ["-m pip --version", "-m venv .venv"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from conftest import ran
 from house import CORE, FLOORS, PLUGINS, files_of_tests
 
 from populora_core.commands.app import app
@@ -119,9 +119,7 @@ def test_a_command_that_cannot_be_typed_is_noticed(line: str) -> None:
 
 def test_nobody_is_told_to_install_what_others_publish_under_our_name() -> None:
     named = re.compile(r"""pip\s+install\s+(?:-\S+\s+)*["'`]*populora""")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    tracked = ran(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True)
     paths = [REPOSITORY / name for name in tracked.stdout.split("\0")]
     texts = {path: path.read_bytes().decode(errors="ignore") for path in paths if path.is_file()}
     assert texts, "no file is tracked here"
@@ -174,9 +172,7 @@ def test_the_page_of_commands_is_that_of_the_command(tmp_path: Path) -> None:
     options = ["--name", "populora", "--title", "Commands", "--output", str(target)]
     command = [sys.executable, "-m", "typer", "populora_core.commands.app", "utils", "docs", *options]
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so `populora` is on the PATH
-    subprocess.run(
-        command, cwd=REPOSITORY, check=True, capture_output=True, env=os.environ | {"PATH": beside}
-    )
+    ran(command, cwd=REPOSITORY, check=True, env=os.environ | {"PATH": beside})
     assert target.read_text() == (REPOSITORY / "docs" / "commands.md").read_text(), (
         "make docs writes it again"
     )

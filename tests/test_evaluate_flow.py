@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE
+from conftest import ran
 from own_suite import name_own_suite
 
 from populora_core.benchmarks.scores import BASE
@@ -56,6 +55,9 @@ def measured(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """A run, and what one Prefect server knows after the flow has measured it, and another on a suite of its own."""
     folder, apart = tmp_path_factory.mktemp("flow"), tmp_path_factory.mktemp("apart")
     directory, alone = (Path(shutil.copytree(finished, to)) for to in (folder / "copy", apart / "alone"))
+    moved = shutil.copytree(finished, folder / "moved")
+    shutil.move(moved / "members", apart)
+    (moved / "members").symlink_to(apart / "members")  # such a run hides no other
     name_own_suite(alone, ["def f(x):\n return x+1", "def f(x):\n return x*2"])
     suite = folder / "small.toml"
     suite.write_text(
@@ -63,13 +65,10 @@ def measured(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     )
     modules = os.pathsep.join(map(str, (REPOSITORY, Path(__file__).parent)))
     home = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", FLOW, suite, directory, alone],
         cwd=REPOSITORY,
         env=os.environ | home | {"PYTHONPATH": modules},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return directory, json.loads(done.stdout.splitlines()[-1])
@@ -105,7 +104,7 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
 def test_without_a_suite_the_flow_measures_a_run_on_its_own(measured: tuple[Path, dict[str, Any]]) -> None:
     _, told = measured
     kind, message = told["own"]
-    assert kind == "COMPLETED" and "1 run evaluated on their own suites" in message
+    assert kind == "COMPLETED" and "1 run evaluated on their own suites" in message, message
     _, described = told["artifacts"]["scores-alone-own"]
     assert described.startswith("own after generation 3 of ")
 

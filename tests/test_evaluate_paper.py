@@ -5,14 +5,13 @@ The rows are our own, in each benchmark's published schema; the base is random a
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from benchmark_rows import ROWS, Row
 from command import populora
-from conftest import needs, small_config, start
+from conftest import needs, small_config, start, write_lines
 from random_base import write_random_base
 
 from populora_core.benchmarks.fetched import FOLDER_VARIABLE
@@ -42,7 +41,7 @@ def test_a_suite_is_fetched_and_evaluated_by_the_commands(
     suite.write_text(short_answers_of_any_rows((REPOSITORY / "configs" / "suites" / suite.name).read_text()))
     given.mkdir()
     for name, rows in fixtures.items():
-        (given / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(given / f"{name}.jsonl", rows)
     write_random_base(
         tmp_path / "base",
         vocab_size=334,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, PATIENCE, contents, small_config, start
+from conftest import GENERATIONS, contents, ran, small_config, start
 
 from populora_core.lifecycle import loop
 from populora_core.lifecycle.loop import train
@@ -47,7 +47,7 @@ class Disk:
 
     @staticmethod
     def _call(*command: str) -> None:
-        subprocess.run(command, check=True, capture_output=True)
+        ran(command, check=True)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_read_only_run_is_refused_plainly_and_can_be_looked_at(disk: Disk, dir
 
     def populora(*arguments: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "populora_core.commands", *arguments]
-        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+        return ran(line, cwd=ROOT)
 
     for command in (["resume", "--plain"], ["rerun", "--generation", "3", "--stage", "evolve"]):
         refused = populora(*command, str(directory))

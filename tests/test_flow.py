@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, alive, contents, small_config, wait_for
+from conftest import PATIENCE, alive, contents, ran, small_config, wait_for
 
 from populora_core.support.processes import descendants
 
@@ -81,9 +81,7 @@ def test_a_run_through_prefect_gives_what_the_plain_loop_gives(finished: Path, t
     command = [sys.executable, "-m", "populora_core.commands", "run", "--prefect"]
     command += ["--config", str(_config(tmp_path))]
     command += ["--run-dir", str(directory), "--generations", "1"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=_environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = ran(command, cwd=ROOT, env=_environment(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "nothing that a newcomer would take for an error"
     assert "generation   1/1" in done.stdout
@@ -98,14 +96,11 @@ def test_a_prefect_server_that_cannot_be_reached_is_named_with_the_way_around(
     copy_of: Callable[[], Path],
 ) -> None:
     directory = copy_of()
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "populora_core.commands", "resume", str(directory), "--generations", "4"],
         cwd=ROOT,
         env=_environment(directory)
         | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
     )
     assert done.returncode == 2
     assert "Prefect's server cannot be reached" in done.stderr
@@ -175,12 +170,5 @@ except KeyboardInterrupt:
 @pytest.mark.foreign
 @pytest.mark.thorough
 def test_a_ctrl_c_that_prefect_drops_at_the_end_of_a_flow_run_is_heeded(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_AT_ITS_END],
-        cwd=ROOT,
-        env=_environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = ran([sys.executable, "-c", INTERRUPTED_AT_ITS_END], cwd=ROOT, env=_environment(tmp_path))
     assert done.stdout.split() == ["dropped", "heeded"], done.stderr

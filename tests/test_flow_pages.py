@@ -6,13 +6,12 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import GENERATIONS, PATIENCE
+from conftest import GENERATIONS, ran
 
 from populora_core.support.shipped import REPOSITORY
 
@@ -74,13 +73,10 @@ def told(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder = tmp_path_factory.mktemp("pages")
     shutil.copytree(finished, folder / "first")
     home = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "INFO", "COLUMNS": "160"}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", FLOWS, str(folder / "first"), str(folder), str(GENERATIONS)],
         cwd=REPOSITORY,
         env=os.environ | home | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout.splitlines()[-1])

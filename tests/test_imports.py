@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import ran
 from imported_names import unknown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,9 +26,11 @@ LIGHT = (
     *("populora_plugins.cluster.shared", "populora_plugins.cluster.pull"),
     *("populora_core.problems.coverage", "populora_core.problems.dialects"),
     *("populora_core.learner.estimators", "populora_core.population.replacement"),
+    "populora_core.population.variation",
     *("populora_core.sandbox.verify", "populora_core.commands.answers", "populora_core.commands.app"),
     *("populora_core.commands.console", "populora_core.commands.inspection", "flows.notify"),
     *("populora_plugins.cluster.commands", "populora_plugins.public_benchmarks.commands"),
+    *("populora_plugins.machine.commands", "populora_plugins.machine.settings_reference"),
     *("populora_plugins.study.commands", "populora_plugins.study.conduct", "populora_plugins.study.report"),
     *("flows.guard", "flows.ui", "populora_plugins.public_benchmarks.evalplus"),
     *("populora_plugins.public_benchmarks.fetch", "populora_plugins.public_benchmarks.livecodebench"),
@@ -46,9 +48,7 @@ for module in {LIGHT!r}:
 
 
 def test_light_modules_bring_no_heavy_package_along() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    done = ran([sys.executable, "-c", IMPORTED], cwd=ROOT, check=True)
     assert done.stdout.splitlines() == list(LIGHT)
 
 

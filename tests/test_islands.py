@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 from conftest import ask, small_config, start
 
-from populora_core.config.load import build_config
 from populora_core.lifecycle.loop import train
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.table import FOUND, LOOP, as_configured
 from populora_core.support import ids
-from populora_core.support.errors import ConfigError
 
 APART: dict[str, dict[str, Any]] = {
     "run": {"generations": 2},
@@ -105,16 +103,3 @@ def test_one_island_leaves_the_keys_as_they_were() -> None:
     config = small_config()
     assert [as_configured(stage, config) for stage in LOOP] == list(LOOP)
     assert "islands" not in decisive(config, FOUND.config)["population"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"population": {"teachers": 4, "students": 3, "islands": 2}}, "divisor"),
-        ({"match": {"hall_of_fame": 0.2}}, "hall_of_fame"),
-        ({"grade": {"new_cell_bonus": 0.2}}, "new_cell_bonus"),
-    ],
-)
-def test_what_islands_would_share_is_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        build_config({"population": {"islands": 2}} | settings, "the test's configuration")

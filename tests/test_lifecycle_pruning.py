@@ -14,13 +14,14 @@ from populora_core import open_run
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import pruning
 from populora_core.lifecycle.export import export_member
-from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.lifecycle.loop import fork, rerun, supersede_later, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation, run_stage
 from populora_core.stages.redoable import startable
 from populora_core.stages.table import STAGES
+from populora_core.store.artifacts import link_tree
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
 from populora_core.support.errors import AdapterError, ArtifactError, RunDirectoryError
@@ -122,6 +123,37 @@ def test_a_fork_starts_from_a_generation_that_was_kept_for_it(
     forked = fork(run, 1, tmp_path / "fork", run.config)
     with Session(forked) as session:
         train(session, 2)
+
+
+@pytest.mark.parametrize("linked", ["generations", "members"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda run: pruning.prune(run, keep=1), "prune removed its weights"),
+        (lambda run: supersede_later(run, 0), "the fork has no complete generation 1"),
+    ],
+    ids=["pruned", "truncated"],
+)
+def test_a_fork_of_a_run_that_changes_meanwhile_is_refused(
+    copy_of: Callable[[], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    linked: str,
+    change: Callable[[Run], object],
+    says: str,
+) -> None:
+    run, waiting = Run.open(copy_of()), [change]
+
+    def after_a_change(source: Path, target: Path) -> None:
+        if waiting and source.is_relative_to(run.directory / linked):
+            waiting.pop()(run)
+        link_tree(source, target)
+
+    monkeypatch.setattr("populora_core.lifecycle.loop.link_tree", after_a_change)
+    with pytest.raises(RunDirectoryError, match="changed while it was forked") as refused:
+        fork(run, 1, tmp_path / "forks" / "fork", run.config)
+    assert says in refused.value.got and "same command again" in refused.value.fix
+    assert list((tmp_path / "forks").iterdir()) == []
 
 
 @pytest.mark.thorough

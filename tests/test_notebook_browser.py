@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import DESK, MARKS, chromium, coloured, keep, notebook_of, screenshots, set_width
+from browser import DESK, MARKS, coloured, keep, notebook_of, screenshots, set_width
 from conftest import PATIENCE, needs
 
 from populora_core import open_run
@@ -45,12 +45,6 @@ def notebook(finished: Path) -> Iterator[str]:
     """The address of the notebook over a finished run."""
     with notebook_of(finished) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as driver:
-        yield driver
 
 
 def test_the_notebook_draws_and_follows_what_is_picked(browser: Any, notebook: str, finished: Path) -> None:

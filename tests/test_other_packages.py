@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import needs, small_config, start
+from conftest import needs, ran, small_config, start
 from test_solo import KILLED
 
 from populora_core.benchmarks.anchors import ANCHOR_SOURCES, draw_anchors
@@ -22,6 +22,7 @@ from populora_core.benchmarks.suite import Entry
 from populora_core.config.load import build_config
 from populora_core.learner.estimators import ESTIMATORS
 from populora_core.population.fitness import FITNESS
+from populora_core.population.matchmaking import SCHEMES
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect
 from populora_core.problems.grading import check_proposals, judge_attempts
@@ -30,8 +31,7 @@ from populora_core.problems.types import PROBLEM_TYPES, problem_type
 from populora_core.problems.types.protocol import ProblemType
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.runs.preflight import check_names
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Job, Limits, Sandbox
+from populora_core.sandbox.jobs import Job, Sandbox
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.finish import FinishReason
 from populora_core.support.registry import Registry
@@ -58,6 +58,8 @@ cubic = "somebody_elses:cubic"
 plain = "somebody_elses:plain"
 [project.entry-points."populora.fitness"]
 slot = "somebody_elses:slot"
+[project.entry-points."populora.matchmaking_schemes"]
+last = "somebody_elses:last"
 [tool.hatch.build.targets.wheel]
 only-include = ["somebody_elses.py"]
 """
@@ -95,7 +97,7 @@ def cubic(solve_rate, rules):
 def plain(*arguments):
     return arguments
 
-slot = plain
+slot = last = plain
 """
 UNDECIDED = "not signal"  # whether the base has anything to say in a type that it has never seen
 
@@ -105,7 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the package of examples/problem_type is installed, from its wheel."""
     folder = tmp_path_factory.mktemp("countdown")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=REPOSITORY / "examples" / "problem_type", check=True, capture_output=True)
+    ran(command, cwd=REPOSITORY / "examples" / "problem_type", check=True)
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "site")
     return folder / "site"
@@ -118,7 +120,7 @@ def of_others(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "somebody_elses.py").write_text(MODULE)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    ran(command, cwd=folder, check=True)
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(site)
     return site
@@ -132,12 +134,10 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def python(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Python where the package is installed, beside ours."""
-    return subprocess.run(
+    return ran(
         [sys.executable, *map(str, arguments)],
         cwd=REPOSITORY / "tests",
         env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}"},
-        capture_output=True,
-        text=True,
     )
 
 
@@ -145,12 +145,10 @@ def audit(site: object, run: Path, chosen: str) -> subprocess.CompletedProcess[s
     """`make audit` of a run where the packages of others are installed."""
     files = ["test_audit.py", "test_audit_payments.py"]
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen]
-    return subprocess.run(
+    return ran(
         [sys.executable, *words],
         cwd=REPOSITORY / "tests",
         env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", "POPULORA_RUN": str(run)},
-        capture_output=True,
-        text=True,
     )
 
 
@@ -185,6 +183,7 @@ def test_what_lacks_a_part_is_refused_with_the_name_of_the_setting(section: str,
         (TEACHER_REWARDS, "cubic", "cubic"),
         (ESTIMATORS, "plain", "plain"),
         (FITNESS, "slot", "slot"),
+        (SCHEMES, "last", "last"),
     ],
 )
 def test_every_kind_joins_by_its_entry_point_and_by_its_place(
@@ -235,12 +234,6 @@ def test_another_packages_benchmark_grades(of_others: Path, monkeypatch: pytest.
     items = doubles.load([{"number": 4}, {"number": 5}])
     scores = doubles.grade(items, [Response("8"), Response("11")], "compact", None)  # type: ignore[arg-type]
     assert [score.verdict for score in scores] == [AttemptVerdict.CORRECT, AttemptVerdict.WRONG]
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    with open_sandbox("auto", Limits(), workers=2) as opened:
-        yield opened
 
 
 def in_blocks(**blocks: str) -> str:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import contents
+from conftest import contents, ran
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROJECT = """\
@@ -102,18 +102,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "elsewhere.py").write_text(MODULE)
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--target")
     command = [sys.executable, "-m", "pip", "install", *options, str(folder / "site"), str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
+    ran(command, check=True)
     return folder / "site"
 
 
 def populora(site: Path, here: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """The command line where the package is installed beside ours."""
-    return subprocess.run(
+    return ran(
         [sys.executable, "-m", "populora_core.commands", *map(str, arguments)],
         cwd=here,
         env=os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}"},
-        capture_output=True,
-        text=True,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import write_lines
 
 from experiments.outputs_to_predict import HALF, called_f, main, of_file
 from populora_core.benchmarks.anchors import read_drafts
@@ -33,13 +32,8 @@ def test_a_program_that_uses_the_name_f_is_refused() -> None:
         called_f("def g(f):\n return f(1)", "g")
 
 
-def written(file: Path, rows: list[dict[str, Any]]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
 def test_half_of_cruxeval_is_kept_for_scoring(tmp_path: Path) -> None:
-    played, kept = of_file(written(tmp_path / "cruxeval.jsonl", cruxeval(2 * HALF)), Counter())
+    played, kept = of_file(write_lines(tmp_path / "cruxeval.jsonl", cruxeval(2 * HALF)), Counter())
     assert (len(played), len(kept)) == (HALF, HALF)
     assert not {program_key(job.program) for job in played} & kept
 
@@ -47,7 +41,7 @@ def test_half_of_cruxeval_is_kept_for_scoring(tmp_path: Path) -> None:
 @pytest.mark.sandbox
 def test_what_does_not_run_or_is_kept_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = cruxeval(HALF + 1)
-    cruxevals = written(tmp_path / "cruxeval.jsonl", rows)
+    cruxevals = write_lines(tmp_path / "cruxeval.jsonl", rows)
     played = {job.program for job in of_file(cruxevals, Counter())[0]}
     (held_out,) = (row for row in rows if row["code"] not in played)
     proposals = [
@@ -59,8 +53,8 @@ def test_what_does_not_run_or_is_kept_is_left_out(tmp_path: Path, monkeypatch: p
         {"canonical_solution": "def add(a, b):\n return a + b", "entry_point": "add", "base_input": [[1, 2]]}
     ]
     others = [
-        written(tmp_path / "proposals.jsonl", proposals),
-        written(tmp_path / "solutions.jsonl", solutions),
+        write_lines(tmp_path / "proposals.jsonl", proposals),
+        write_lines(tmp_path / "solutions.jsonl", solutions),
     ]
     output = tmp_path / "outputs.jsonl"
     monkeypatch.setattr(sys, "argv", ["", *map(str, [*others, cruxevals]), "--output", str(output)])

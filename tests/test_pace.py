@@ -34,6 +34,29 @@ def test_a_run_takes_what_its_generations_and_its_scores_take() -> None:
     assert scored[1] == pytest.approx(1.5 * scored[0])  # the first score is taken before the first generation
 
 
+def test_scores_take_what_their_suite_asks_as_often_as_they_are_taken(tmp_path: Path) -> None:
+    def taken(count: int, attempts: int, *more: str) -> float:
+        suite = tmp_path / "suite.toml"
+        entries = "".join(
+            f'[[benchmarks]]\nbenchmark = "tiny_code_{kind}"\ndataset = "bundled:tiny.parquet"\n'
+            f"temperature = 1.0\nattempts = {attempts}\nmax_tokens = 32\n"
+            for kind in ("o", "i")
+        )
+        suite.write_text(f'suite = "own"\nvalidation = 0.5\n{entries}')
+        given = ["evaluate.report_problems=5", f"evaluate.suite={suite}", *more]
+        alone = apply_overrides(config(count), ["compute.backend=inline"])
+        return PACE.seconds(apply_overrides(alone, given)) - PACE.seconds(alone)
+
+    every = "evaluate.report_every=3"
+    two = taken(5, 1, every)  # after generations 0 and 3
+    assert two == pytest.approx(2 * 2 * 5 * 2 * (180 * 0.01 + 0.5 * 16 / 16))
+    assert taken(5, 4, every) == pytest.approx(4 * two)
+    assert taken(6, 1, every) == pytest.approx(1.5 * two)
+    once = taken(5, 1, "evaluate.every=3")
+    assert once > 0 and taken(6, 1, "evaluate.every=3") == pytest.approx(2 * once)
+    assert taken(5, 1, "evaluate.every=3", "evaluate.guard=mark") == pytest.approx(2 * once)
+
+
 def test_a_run_that_is_too_long_is_refused_with_as_many_generations_as_fit() -> None:
     asked = config(16, report_every=8)
     hours = PACE.seconds(config(10, report_every=8)) / 3600
@@ -55,7 +78,7 @@ def test_a_run_that_is_too_long_is_refused_with_the_hours_that_are_enough() -> N
 
 
 def test_where_no_generation_fits_smaller_ones_are_named_that_do() -> None:
-    asked, hours = config(16, report_every=8), PACE.seconds(config(1)) / 2 / 3600
+    asked, hours = config(16, report_every=8), PACE.seconds(config(1, report_every=8)) / 3 / 3600
     with pytest.raises(ConfigError) as refused:
         require_time(asked, PACE, hours)
     settings = settings_in(refused.value.fix)

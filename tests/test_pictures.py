@@ -7,7 +7,6 @@ tests/browser.py; README and docs/tutorial.md show six of them, and `make pictur
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from browser import (
     screenshots,
     set_width,
 )
-from conftest import wait_for
+from conftest import ran, wait_for
 from desk import ASKED, ROOT, Desk, at_the_desk, fresh, populora
 
 from flows.reports import index_path, serve_reports
@@ -269,5 +268,5 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[site]'")
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    ran(command, cwd=ROOT, check=True)
     return target

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from triplets import best, update
 
 from populora_core.population.variation.averaging import Averaged, averaged, weights_of
 from populora_core.population.variation.lowrank import Factors
@@ -39,17 +39,6 @@ def average(members: list[dict[str, Factors]], share: float = 1.0) -> list[Avera
     return averaged(members, moments, share, np.random.default_rng(0))
 
 
-def update(factors: Factors) -> Tensor:
-    a, b = factors
-    return b.double() @ a.double()
-
-
-def best(matrix: Tensor, rank: int = RANK) -> Tensor:
-    """The best approximation of the rank, by a dense SVD."""
-    u, s, vt = torch.linalg.svd(matrix)
-    return u[:, :rank] * s[:rank] @ vt[:rank]
-
-
 @given(counts, shares, seeds)
 @settings(max_examples=25)
 def test_an_average_of_copies_is_the_member_itself(count: int, share: float, seed: int) -> None:
@@ -70,7 +59,7 @@ def test_a_share_leads_that_far_from_each_members_own_update_to_the_mean(
         for name, factors in member.items():
             mean = torch.stack([update(each[name]) for each in members]).mean(dim=0)
             aimed = (1.0 - share) * update(factors) + share * mean
-            torch.testing.assert_close(update(found.factors[name]), best(aimed), rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(update(found.factors[name]), best(aimed, RANK), rtol=1e-3, atol=1e-3)
 
 
 def test_distance_and_energy_say_what_the_average_did() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from populora_core.config.sections import MatchSection
 from populora_core.population.matchmaking import SCHEMES, Pair, draw_matches, with_hall_of_fame
 from populora_core.support.errors import PopulationError
-from populora_core.support.trust import remember
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32)
@@ -95,11 +94,6 @@ def test_round_robin_lets_all_pairs_meet_in_turn(n: int, start: int) -> None:
     assert len(met) == n * n
 
 
-def test_a_scheme_that_users_register_is_drawn_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEMES, "last", lambda p, generation: np.eye(p.shape[1])[[-1] * len(p)])
-    assert draw(chances(1, 4, seed=0), "last", floor=0.0) == [Pair(0, 3, 1.0)]
-
-
 def test_the_hardness_of_hard_pfsp_is_a_setting() -> None:
     p = np.array([[0.25, 0.75]])
     for hardness in (1.0, 3.0):
@@ -107,14 +101,6 @@ def test_the_hardness_of_hard_pfsp_is_a_setting() -> None:
         pair = draw_matches(p, rules, 1, np.random.default_rng(0))[0]
         weights = (1.0 - p[0]) ** hardness
         assert pair.weight == pytest.approx(weights[pair.student] / weights.sum())
-
-
-def test_a_scheme_named_by_its_place_is_drawn_by() -> None:
-    place = "populora_core.population.matchmaking:_uniform"
-    remember([place, f"{place}_not"])
-    assert [pair.weight for pair in draw(chances(1, 4, seed=0), place, floor=0.0)] == [0.25]
-    with pytest.raises(PopulationError, match="no matchmaking scheme"):
-        draw(chances(1, 4, seed=0), place + "_not")
 
 
 def test_impossible_win_probabilities_are_refused() -> None:

@@ -16,7 +16,6 @@ from populora_core.population.fitness import fitness_of, learnable_share, standi
 from populora_core.population.member import Member, Role
 from populora_core.population.selection import SELECTIONS, checked_places, choose_parents
 from populora_core.support.errors import PopulationError
-from populora_core.support.trust import remember
 
 seeds = st.integers(0, 2**32)
 levels = st.lists(st.floats(-50.0, 50.0), min_size=2, max_size=9).map(lambda v: np.array(sorted(v)[::-1]))
@@ -148,19 +147,7 @@ def test_fitness_without_bounds_does_not_break_selection() -> None:
         assert all(len(choose_parents(standing, 1, by(selection), rng)) == 1 for _ in range(100))
 
 
-@pytest.mark.parametrize("name", ["roulette", "no.such.module:function", "populora_core.support.ids:nothing"])
-def test_an_unknown_selection_is_refused_with_the_known_ones(name: str) -> None:
-    remember([name])
-    with pytest.raises(PopulationError, match="fitness_uniform, rank_proportional"):
-        choose_parents(np.zeros(1), 1, by(name), np.random.default_rng(0))
-
-
 def test_a_selection_that_chooses_twice_the_same_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SELECTIONS, "narcissus", lambda standing, n, rng: np.zeros(n, dtype=int))
     with pytest.raises(PopulationError, match="2 different places"):
         choose_parents(np.zeros(2), 2, by("narcissus"), np.random.default_rng(0))
-
-
-def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(PopulationError, match="Expected: size"):
-        frequencies("tournament", [1.0, 0.0], pressure=2)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from conftest import GENERATIONS, ran
 from prefect.exceptions import TerminationSignal
 
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import ServerUnreachable, WorkerLost
 
@@ -31,9 +33,7 @@ def test_the_key_is_kept_for_its_owner_and_taken_by_commands_on_this_machine(tmp
     def taken(**given: str) -> str:
         code = "import flows, os; print(os.environ.get('PREFECT_API_AUTH_STRING'))"
         environment = os.environ | {"PREFECT_HOME": str(path.parent)} | given
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
+        done = ran([sys.executable, "-c", code], cwd=ROOT, env=environment)
         return done.stdout.strip()
 
     here = "http://127.0.0.1:4200/api"
@@ -47,9 +47,7 @@ def test_a_proxy_is_not_asked_for_a_server_of_this_machine(given: dict[str, str]
     code = "import flows, urllib.request as r; print(*map(r.proxy_bypass, ('127.0.0.1', 'intranet', 'far')))"
     kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
     environment = kept | {"http_proxy": "http://127.0.0.1:9"} | given
-    said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    said = ran([sys.executable, "-c", code], cwd=ROOT, env=environment)
     assert [word in ("True", "1") for word in said.stdout.split()] == [True, bool(given), False]
 
 
@@ -102,6 +100,25 @@ def test_a_server_that_never_answered_ends_the_run_before_its_first_stage(
     with pytest.raises(ServerUnreachable, match="cannot be reached"):
         Observed(lambda line: None, server.run_one)(None, 1)  # type: ignore[arg-type]
     assert server.ran == []
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_the_page_of_a_run_that_is_further_than_it_is_to_go_says_all_of_it(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import page
+
+    shown = []
+
+    def made(**given: Any) -> UUID:
+        shown.append(given.get("progress"))
+        return uuid4()
+
+    for name in ("create_progress_artifact", "create_markdown_artifact"):
+        monkeypatch.setattr(page, name, made)
+    page.RunPage(Run.open(finished), GENERATIONS - 1)
+    assert shown == [100.0, None]
 
 
 @pytest.mark.parametrize(

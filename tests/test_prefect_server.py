@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from conftest import GENERATIONS, PATIENCE, alive, contents, wait_for
+from conftest import GENERATIONS, PATIENCE, alive, contents, ran, wait_for
 from prefect_key import PrefectKey
 
 from flows.deploy import POOL
@@ -359,14 +359,7 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
     suite.write_text(tiny.replace("validation = 0.5", "validation = 0.95"))
 
     def said(*command: object) -> str:
-        done = subprocess.run(
-            [sys.executable, *map(str, command)],
-            cwd=ROOT,
-            env=server.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        done = ran([sys.executable, *map(str, command)], cwd=ROOT, env=server.environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -13,7 +13,7 @@ from populora_core.problems.parsing import FormatError
 from populora_core.problems.types import problem_type
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.jobs import JobResult
-from populora_core.sandbox.literals import MAX_LITERAL_CHARS, LiteralTooLong, canonical
+from populora_core.sandbox.literals import canonical
 from populora_core.sandbox.status import Status
 
 PROGRAM = "def f(x):\n return [x]*3"
@@ -48,49 +48,11 @@ def refused(name: str, draft: Draft) -> ProposalVerdict | None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize("text", ["1) or True or f(1", "1) or (True", "0) == f(0) or (1", "1)\nTrue\n(1"])
-def test_an_answer_that_closes_the_call_and_adds_or_true_is_not_an_input(name, text):
-    with pytest.raises(FormatError):
-        answer(name, "code_i", text)
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "type('A', (), {'__eq__': lambda s, o: True, '__mul__': lambda s, o: s})()",
-        "(lambda: 1)()",
-        "[*range(3)]",
-    ],
-)
-def test_an_object_with_overloaded_operators_is_not_an_input(name, text):
-    with pytest.raises(FormatError):
-        answer(name, "code_i", text)
-
-
-@pytest.mark.parametrize("name", DIALECTS)
 def test_an_output_with_side_effects_is_refused_and_has_none(name, monkeypatch):
     monkeypatch.setenv("POPULORA_HACKED", "no")
     with pytest.raises(FormatError):
         answer(name, "code_o", "__import__('os').environ.update(POPULORA_HACKED='yes') or [1, 1, 1]")
     assert os.environ["POPULORA_HACKED"] == "no"
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize(
-    "text", ["1+1", "[1]*3", "max(1, 2)", "2 if True else 3", "f(1)", "'a'.upper()", "2 == 2"]
-)
-def test_an_expression_is_not_an_output(name, text):
-    with pytest.raises(FormatError):
-        answer(name, "code_o", text)
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_an_answer_program_with_a_lying_eq_is_judged_by_the_sandbox_and_not_by_its_eq(name):
-    lying = "class A:\n def __eq__(self, other):\n  return True\ndef f(x):\n return A()"
-    program = answer(name, "code_f", lying)
-    result = JobResult("job", Status.NOT_PLAIN_DATA, (), "")
-    assert problem_type("code_f").judge(problem("code_f"), program, result) is AttemptVerdict.NOT_PLAIN_DATA
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -113,15 +75,6 @@ def test_the_order_in_which_a_set_or_dict_is_written_does_not_matter(name):
     assert problem_type("code_o").judge(problem("code_o", gold), given, None) is AttemptVerdict.CORRECT
 
 
-def test_a_long_output_is_refused_and_never_cut():
-    long = "a" * (MAX_LITERAL_CHARS + 1)
-    with pytest.raises(LiteralTooLong):
-        canonical(long)
-    draft = Draft("code_o", PROGRAM, ("(1,)",), "")
-    verdict = problem_type("code_o").refuse(draft, dialect("compact").rules, (repr(long),))
-    assert verdict is ProposalVerdict.OUTPUT_LIMIT
-
-
 @pytest.mark.parametrize("name", DIALECTS)
 def test_an_output_of_more_than_400_characters_can_still_be_answered(name):
     gold = canonical(list(range(500)))
@@ -142,16 +95,11 @@ def test_an_input_of_several_lines_is_one_value(name, text):
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_banned_word_in_a_comment_or_string_is_no_reason_to_refuse(name):
-    program = "def f(x):\n # no import os, random or sys.exit here\n return ['subprocess', x]"
-    assert refused(name, proposal(name, "code_o", program, ["1"])) is None
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_nested_functions_and_classes_are_allowed_and_nothing_is_renamed(name):
+def test_nested_functions_classes_and_banned_words_in_text_are_allowed_and_nothing_is_renamed(name):
     program = (
         "class A:\n def __init__(self, v):\n  self.v = v\n"
-        "def f(x):\n def g(y):\n  return A(y).v\n return [g(x)]"
+        "def f(x):\n # no import os, random or sys.exit here\n"
+        " def g(y):\n  return A(y).v\n return ['subprocess', g(x)]"
     )
     draft = proposal(name, "code_o", program, ["1"])
     assert draft.program == program and refused(name, draft) is None
@@ -162,21 +110,6 @@ def test_duplicate_inputs_of_code_f_are_trivial(name):
     count = dialect(name).rules.code_f_inputs_min
     inputs = [*map(str, range(count - 1)), " 0"]
     assert refused(name, proposal(name, "code_f", PROGRAM, inputs)) is ProposalVerdict.TRIVIAL
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_constant_outputs_of_code_f_are_trivial(name):
-    count = dialect(name).rules.code_f_inputs_min
-    draft = proposal(name, "code_f", "def f(x):\n return x and 5 or 5", list(map(str, range(count))))
-    assert refused(name, draft) is None
-    verdict = problem_type("code_f").refuse(draft, dialect(name).rules, ("5",) * count)
-    assert verdict is ProposalVerdict.TRIVIAL
-
-
-def test_a_message_that_contains_the_program_is_trivial():
-    inputs = list(map(str, range(10)))
-    draft = proposal("instruct", "code_f", PROGRAM, inputs, "The answer:\n\tdef f(x):\n\t\treturn [x] * 3")
-    assert refused("instruct", draft) is ProposalVerdict.TRIVIAL
 
 
 def test_an_input_block_before_the_program_is_not_taken_for_the_program():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import populora
+from conftest import write_lines
 from safetensors.torch import load_file
 
 from populora_core.support.errors import BaseModelError
@@ -41,8 +42,7 @@ def weights(name: str, fetch: bool) -> str:
 
 def play(base: str, folder: Path) -> dict[str, object]:
     """A generation, then by resuming another: four proposals, two anchors, two attempts at each, of 24 tokens."""
-    rows = folder / "rows.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ANCHORS))
+    rows = write_lines(folder / "rows.jsonl", ANCHORS)
     settings = {
         "run.generations": 1,
         "propose.per_type": 4,

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pytest
 from command import populora
-from conftest import PATIENCE
+from conftest import PATIENCE, ran
 from store_run import write_run
 
 from populora_core.compute.shards import LocalCompute, Shards
@@ -88,7 +88,7 @@ COMMANDS = [
 )
 def test_no_command_imports_what_a_received_run_names(sent: Path, place: str, given: list[list[str]]) -> None:
     command = [sys.executable, "-c", WATCHED, json.dumps(given)]
-    done = subprocess.run(command, cwd=sent.parent / place, capture_output=True, text=True, timeout=PATIENCE)
+    done = ran(command, cwd=sent.parent / place)
     told = [line for line in done.stdout.splitlines() if line.startswith(("QUIET ", "CALLED "))]
     assert told == [f"QUIET {' '.join(words)}" for words in given], done.stdout + done.stderr
     assert not list(sent.parent.rglob("PWNED"))

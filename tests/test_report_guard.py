@@ -47,6 +47,7 @@ def test_a_fall_is_two_evaluations_in_a_row_below_the_base(tmp_path: Path) -> No
     assert (fall.before.generation, fall.now.generation) == (4, 5)
     assert fall.now.gap.value == pytest.approx(-20 / PROBLEMS)
     assert str(fall).startswith("the students are 33 points below the base after generation 5 (")
+    assert not fall.newest, "they have risen since"
 
 
 def test_what_is_above_the_base_or_within_the_interval_is_no_fall(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_infrastructure_counts_for_no_one(tmp_path: Path) -> None:
 
 
 def test_the_half_that_is_reported_does_not_count_in_the_loop(tmp_path: Path) -> None:
-    assert len(evaluated(tmp_path, 5, 5)) == 1
+    assert [fall.newest for fall in evaluated(tmp_path, 5, 5)] == [True]
     assert falls(tmp_path, "test") == []
 
 

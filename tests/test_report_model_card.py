@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,19 +27,19 @@ def run(finished: Path) -> Run:
     return Run.open(finished)
 
 
-def test_the_card_tells_evaluations_that_were_made_by_then(
+def test_the_card_tells_the_newest_evaluation_that_was_made_by_then(
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
     run = Run.open(copy_of())
     member = oldest(run)
-    for generation, score in ((2, 0.5), (3, 0.625)):
+    for generation, score in ((1, 0.125), (2, 0.5), (3, 0.625)):
         row = evaluation_row(generation, member, score)
         commit_stage(run.directory, generation, "evaluate", {"evaluations": [row]})
     export_member(run, member, tmp_path / "out", generation=2)
     card = (tmp_path / "out" / CARD).read_text()
     assert "\n## Evaluations\n" in card
     assert "| 2 | small | validation | counting | pass@1 | 0 | 8 | 0.5 | 0.25 | 0.875 |" in card
-    assert "0.625" not in card
+    assert "0.125" not in card and "0.625" not in card
 
 
 @pytest.mark.thorough
@@ -47,7 +48,9 @@ def test_ratings_of_a_long_run_stay_a_short_table(tmp_path: Path) -> None:
     write_run(run.directory, 25)
     with Catalogue(run.directory) as catalogue:
         member = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [TEACHER])[0]
-    card = model_card(Snapshot(run, member, 25, Path("unread"), "0" * 64), "base", Path("out"), merged=False)
+    solo = Snapshot(run, member | {"role": "solo"}, 25, Path("unread"), "0" * 64)
+    assert "## Ratings" not in model_card(solo, "base", Path("out"), merged=False), "it meets no one"
+    card = model_card(replace(solo, member=member), "base", Path("out"), merged=False)
     ratings = card.partition("## Ratings")[2].partition("## Training")[0]
     shown = [int(number) for number in re.findall(r"^\| (\d+) \|", ratings, re.MULTILINE)]
     assert (len(shown), shown[0], shown[-1]) == (10, 1, 25)

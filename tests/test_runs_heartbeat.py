@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, wait_for
+from conftest import PATIENCE, ran, wait_for
 
 from populora_core.runs import heartbeat
 from populora_core.runs.heartbeat import HEARTBEAT, SILENT_SECONDS, Beat, Heartbeat, Life
@@ -116,7 +116,7 @@ def test_a_process_that_proc_hides_from_other_users_is_not_taken_for_gone() -> N
     """Else one user's start removed another's containers."""
     mounted = 'mount -t proc -o hidepid=2 proc /proc && exec "$0" "$@"'
     asked = [sys.executable, "-c", HIDDEN, str(Owner.this_process())]
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted, *asked], capture_output=True, text=True)
+    done = ran(["unshare", "--mount", "sh", "-c", mounted, *asked])
     if "mount:" in done.stderr:
         pytest.skip(done.stderr)
     assert done.stdout == "False\n", done.stderr

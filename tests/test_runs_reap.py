@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, alive, small_config, start, wait_for
+from conftest import alive, ran, small_config, start, wait_for
 
 from populora_core.runs.heartbeat import HEARTBEAT, SILENT_SECONDS, Beat, Life
 from populora_core.runs.lock import LOCK, lock
@@ -61,7 +61,7 @@ def run(tmp_path: Path) -> Run:
 def worker(run: Run) -> Iterator[int]:
     """The process id of a worker that a killed process left in the run."""
     command = [sys.executable, "-c", KILLED, str(run.directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = ran(command)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
     owner = Owner.of(pid)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from command import populora
-from conftest import GENERATIONS, contents, small_config
+from conftest import GENERATIONS, contents
 
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.loop import train
@@ -19,7 +19,7 @@ from populora_core.runs.session import Session
 from populora_core.runs.space import Disk, disk_needed
 from populora_core.stages.redoable import redoable
 from populora_core.store.adapters import MOMENTS, WEIGHTS
-from populora_core.support.errors import ArtifactError, ConfigError
+from populora_core.support.errors import ArtifactError
 
 PER_GENERATION = Disk(adapters=10, states=20, completions=3)
 
@@ -31,18 +31,6 @@ def test_without_pruning_everything_of_every_generation_stays() -> None:
 def test_what_is_kept_does_not_grow_with_the_run() -> None:
     short, long = (PER_GENERATION.whole(generations, 2, 5) for generations in (50, 500))
     assert long - short == 450 * PER_GENERATION.completions
-
-
-def test_states_are_of_no_use_without_adapters() -> None:
-    for settings in ("store.keep_adapters=2", "store.keep_states=3"):
-        with pytest.raises(ConfigError, match="of no use without adapters"):
-            apply_overrides(
-                small_config(store={"keep_states": 1, "keep_adapters": 2}), [settings, *_worse(settings)]
-            )
-
-
-def _worse(setting: str) -> list[str]:
-    return ["store.keep_states=all"] if "adapters" in setting else []
 
 
 def test_the_estimate_is_what_members_take(finished: Path) -> None:

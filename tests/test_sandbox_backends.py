@@ -13,11 +13,11 @@ from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, opened, run
 from populora_core.sandbox.backends import BACKENDS, BackendReport, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
 from populora_core.sandbox.jobs import Job, JobResult, Limits, python_of
-from populora_core.sandbox.jsonl import verify_lines
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.support.errors import ConfigError, PopuloraError, SandboxUnavailable
+from populora_plugins.machine.job_lines import verify_lines
 
 pytestmark = pytest.mark.sandbox
 

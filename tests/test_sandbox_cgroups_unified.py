@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from conftest import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 LINUX = shutil.which("linux.uml")
@@ -43,14 +43,7 @@ def test_groups_hold_in_a_real_unified_hierarchy(tmp_path: Path) -> None:
     init.write_text(INIT)
     init.chmod(0o755)
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # where its memory lies
-    booted = subprocess.run(
-        [str(LINUX), *BOOT.split(), f"init={init}"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    booted = ran([str(LINUX), *BOOT.split(), f"init={init}"], env=environment, stdin=subprocess.DEVNULL)
     if NO_ROOM in booted.stdout:
         pytest.skip("this user-mode Linux cannot hold the registers of this processor")
     assert re.search(r"^\d+ passed in", booted.stdout, re.MULTILINE), booted.stdout

@@ -31,7 +31,8 @@ from populora_core.support.processes import Owner
 docker = pytest.importorskip("docker")
 from docker_daemon import Daemon, daemon_with_image  # noqa: E402  # they import docker
 
-from populora_core.sandbox import containers, image  # noqa: E402
+from populora_core.sandbox import containers  # noqa: E402
+from populora_plugins.machine import sandbox_image  # noqa: E402
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.docker, pytest.mark.foreign, pytest.mark.thorough]
 
@@ -297,19 +298,23 @@ def test_a_build_is_offline_and_repeats_itself(
 ) -> None:
     client = docker.from_env()
     before = client.images.get(containers.image_tag())
-    image.build(f"populora-python:{image.SUITE}" if _has_base() else before.id, say=lambda line: None)
+    sandbox_image.build(
+        f"populora-python:{sandbox_image.SUITE}" if _has_base() else before.id, say=lambda line: None
+    )
     after = client.images.get(containers.image_tag())
     assert after.attrs["Config"]["Entrypoint"][-1] == "/runner.py"
     assert after.attrs["RootFS"]["Layers"][-1] == before.attrs["RootFS"]["Layers"][-1]
 
 
 def _has_base() -> bool:
-    return any(f"populora-python:{image.SUITE}" in each.tags for each in docker.from_env().images.list())
+    return any(
+        f"populora-python:{sandbox_image.SUITE}" in each.tags for each in docker.from_env().images.list()
+    )
 
 
 def test_a_base_image_that_cannot_be_had_is_a_clear_error(backend: containers.DockerBackend) -> None:
     with pytest.raises(SandboxUnavailable, match="could not be built") as caught:
-        image.build("populora-no-such-image:none", say=lambda line: None)
+        sandbox_image.build("populora-no-such-image:none", say=lambda line: None)
     assert "--from-debootstrap" in caught.value.fix
 
 

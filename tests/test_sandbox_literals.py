@@ -200,6 +200,9 @@ def test_compact_keeps_spaces_inside_strings_only():
         "'\ud800",
         "1 if 1 else 2",
         "not True",
+        "2 == 2",
+        "'a'.upper()",
+        "[*range(3)]",
     ],
 )
 def test_anything_but_one_literal_of_plain_data_is_refused(text):
@@ -228,6 +231,11 @@ def test_long_text_is_refused_and_never_cut(text):
 def test_a_short_text_of_a_long_canonical_form_is_refused_where_it_is_parsed():
     with pytest.raises(LiteralTooLong):
         parse_literal("'" + "\x01" * 5000 + "'")
+
+
+def test_a_long_value_is_refused_and_never_cut():
+    with pytest.raises(LiteralTooLong):
+        canonical("a" * (MAX_LITERAL_CHARS + 1))
 
 
 def test_a_value_that_holds_itself_is_refused():

@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,13 @@ from browser import (
     MARKS,
     PHONE,
     accessibility_faults,
-    chromium,
     coloured,
     keep,
     overhang,
     screenshots,
     set_width,
 )
-from conftest import small_config
+from conftest import ran, small_config
 from store_run import write_run
 
 from flows.reports import index_path, serve_reports
@@ -62,12 +59,6 @@ picture.src = 'data:image/png;base64,' + data;
 """How many points of a picture have each colour."""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as driver:
-        yield driver
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_readmes_picture_is_of_the_browsers_scheme_and_its_letters_are_read_on_a_phone(
     browser: Any, tmp_path: Path, scheme: str
@@ -93,7 +84,7 @@ def test_readmes_picture_keeps_its_lines_and_colours_where_no_browser_draws_it(
 ) -> None:
     drawn = screenshots() / f"readme-librsvg-{name}.png"
     command = ["rsvg-convert", "--width", "520", "--output", str(drawn), str(IMAGES / f"{name}.svg")]
-    subprocess.run(command, check=True, capture_output=True)
+    ran(command, check=True)
     lines = re.findall('stroke="(#[0-9A-Fa-f]{6})"', (IMAGES / f"{name}.svg").read_text())
     browser.get("about:blank")
     there = browser.execute_async_script(POINTS, base64.b64encode(drawn.read_bytes()).decode(), lines)

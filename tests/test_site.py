@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from conftest import needs
+from conftest import needs, ran
 
 pytestmark = needs("mkdocs", "site")
 
@@ -36,7 +35,7 @@ class _Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    done = ran(command, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
     return target
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from glob import glob
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from command import populora
-from conftest import GENERATIONS, PATIENCE
+from conftest import GENERATIONS, ran
 from house import files_of_tests
 from test_docs import COMMAND, PAGES, REPOSITORY
 
@@ -160,11 +159,8 @@ def test_every_piece_of_code_of_the_pages_is_run(folder: Path) -> None:
         if test:
             assert test in TESTS
             continue
-        done = subprocess.run(
+        done = ran(
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n{block}"],
             cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
         )
         assert done.returncode == 0, (block, done.stderr)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
+from conftest import ran
 from store_run import commit_stage, generation_tables, write_run
 
 from populora_core.store import publication
@@ -35,11 +35,9 @@ with duckdb.connect(sys.argv[1], read_only=True) as connection:
 
 def told(directory: Path, python: str = sys.executable) -> str:
     """Every row of every view, as a client has it that knows nothing of us and stands in another folder."""
-    done = subprocess.run(
+    done = ran(
         [python, "-c", ANSWER, directory / CATALOGUE, *VIEWS],
         cwd=directory.anchor,
-        capture_output=True,
-        text=True,
         env={"PATH": os.environ["PATH"]},
     )
     assert done.returncode == 0, done.stderr
@@ -82,11 +80,9 @@ def test_an_older_duckdb_says_the_same(
 ) -> None:
     there, said = moved
     client = tmp_path_factory.mktemp("client")
-    subprocess.run([sys.executable, "-m", "venv", client], check=True, capture_output=True)
+    ran([sys.executable, "-m", "venv", client], check=True)
     python = str(client / "bin" / "python")
-    got = subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", f"duckdb=={version}"], capture_output=True, text=True
-    )
+    got = ran([python, "-m", "pip", "install", "--quiet", f"duckdb=={version}"])
     if got.returncode:
         pytest.skip(f"duckdb {version} cannot be had: {got.stderr.strip()[-200:]}")
     assert told(there, python) == said
@@ -100,7 +96,7 @@ def test_the_command_line_of_duckdb_reads_a_copied_run(
 ) -> None:
     there, client = moved[0], tmp_path_factory.mktemp("client")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", client]
-    got = subprocess.run([*pip, f"duckdb-cli=={version}"], capture_output=True, text=True)
+    got = ran([*pip, f"duckdb-cli=={version}"])
     if got.returncode:
         pytest.skip(f"duckdb-cli {version} cannot be had: {got.stderr.strip()[-200:]}")
     (binary,) = (
@@ -111,7 +107,7 @@ def test_the_command_line_of_duckdb_reads_a_copied_run(
         rows = {name: catalogue.rows(f"SELECT count(*) AS n FROM {name}")[0]["n"] for name in VIEWS}
     counted = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM {name}" for name in VIEWS)
     command = [binary, "-readonly", "-csv", "-noheader", there / CATALOGUE, counted]
-    done = subprocess.run(command, cwd=there.anchor, capture_output=True, text=True)
+    done = ran(command, cwd=there.anchor)
     assert done.returncode == 0, done.stderr
     assert dict(line.split(",") for line in done.stdout.split()) == {name: str(n) for name, n in rows.items()}
 

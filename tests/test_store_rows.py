@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import ran
 from row_types import render
 
 from made_runs.filled import filled
@@ -44,11 +44,9 @@ def test_mypy_finds_each_wrong_name_and_a_forgotten_null(tmp_path: Path) -> None
     (tmp_path / "planted.py").write_text(SNIPPET)
     words = ["--config-file", REPOSITORY / "pyproject.toml", "--cache-dir", tmp_path / "cache"]
     words += ["--follow-imports", "skip"]  # what else the types' module imports says nothing of rows
-    found = subprocess.run(
+    found = ran(
         [sys.executable, "-m", "mypy", *words, tmp_path / "planted.py", "populora_core/store/rows.py"],
         cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
     ).stdout
     lines = SNIPPET.splitlines()
     errors = [line for line in found.splitlines() if "error:" in line]

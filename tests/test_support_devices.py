@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from conftest import PATIENCE, wait_for
 
-from populora_core.commands.doctor import gpu_rows
 from populora_core.support import devices
 from populora_core.support.devices import DeviceBusy, hold_device
 from populora_core.support.errors import ConfigError
+from populora_plugins.machine.doctor import gpu_rows
 
+LOCKS = devices.LOCKS
 HOLD = """
 import sys, time
 from populora_core.support.devices import hold_device
@@ -28,8 +29,7 @@ with hold_device("cuda"):
 
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(devices, "LOCKS", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
     monkeypatch.setattr(devices, "POLL_SECONDS", 0.02)
 
@@ -49,9 +49,16 @@ def test_a_cpu_needs_no_lock(tmp_path: Path) -> None:
 
 
 def test_a_second_run_waits_and_gets_the_gpu_when_the_first_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    """Although it has a folder of temporary files of its own, and a umask."""
+    monkeypatch.setattr(devices, "LOCKS", LOCKS)
+    gpu = f"test-{os.getpid()}"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
+    other = os.environ | {"TMPDIR": str(tmp_path)}
+    first = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=other, umask=0o077
+    )
     assert first.stdout is not None and first.stdout.readline() == "held\n"
     warn = warnings.warn
 
@@ -60,8 +67,11 @@ def test_a_second_run_waits_and_gets_the_gpu_when_the_first_is_killed(
         first.kill()
 
     monkeypatch.setattr(warnings, "warn", warn_and_kill)
-    with pytest.warns(DeviceBusy, match="waiting for the GPU 3: another run holds"), hold_device("cuda"):
+    with pytest.warns(DeviceBusy, match=f"waiting for the GPU {gpu}: another run holds"), hold_device("cuda"):
         assert first.wait(PATIENCE) == -9
+    lock = Path(LOCKS, f"populora-{gpu}.lock")
+    assert lock.stat().st_mode & 0o777 == 0o644, "another user could not lock it"
+    lock.unlink()
 
 
 def test_other_gpus_are_free(monkeypatch: pytest.MonkeyPatch) -> None:

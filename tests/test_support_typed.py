@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, PATIENCE
+from conftest import GENERATIONS, ran
 
 from populora_core.support.typed import shown, typed
 
@@ -24,9 +23,7 @@ BARE = os.pathsep.join(
 def shell(line: str, folder: Path) -> str:
     """What a line says to somebody in a folder, in a plain shell."""
     environment = os.environ | {"PATH": BARE, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = ran(["sh", "-c", line], cwd=folder, env=environment)
     assert done.returncode == 0, (line, done.stderr)
     return done.stdout
 
@@ -50,7 +47,7 @@ def test_the_closing_lines_of_a_run_can_be_typed_as_they_stand(
 
 def test_the_demo_leaves_the_path_alone() -> None:
     """Else the command took its own folder for one on the user's PATH."""
-    told = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = ran(["make", "-n", "demo"], cwd=ROOT, check=True).stdout
     assert ".venv/bin/populora run --config configs/frontier.toml" in told
     assert "PATH=" not in told
 

@@ -1,20 +1,17 @@
-"""What the tests take and where they went: by the last whole run, and against an earlier collection."""
+"""What the tests take by the last whole run, and which of them a selection or a limit leaves out."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import UNTIL
-from tiers import KEPT, MOVED, grouped, mapping
+from conftest import UNTIL, ran
 from timings import Recorded
 
 ROOT = Path(__file__).resolve().parent.parent
-A, B, C = "tests/test_a.py::test_it[1]", "tests/test_a.py::test_it[2]", "tests/test_a.py::test_more"
 
 
 def test_a_case_takes_what_it_took_and_an_unknown_one_what_its_files_others_do(tmp_path: Path) -> None:
@@ -30,31 +27,14 @@ def test_a_case_takes_what_it_took_and_an_unknown_one_what_its_files_others_do(t
     assert recorded.seconds("tests/test_a.py::test_more", unknown=9.0) == 0.5
 
 
-def test_every_case_of_before_is_kept_moved_or_has_a_reason() -> None:
-    reasons = {"tests/test_a": "dropped: tested nothing", "tests/test_a.py::test_m": "merged: test_it"}
-    table = mapping([A, B, C], first=[A], everything=[A, B], reasons=reasons)
-    assert table == {A: KEPT, B: MOVED, C: "merged: test_it"}
-    assert grouped(table) == {
-        KEPT: {"tests/test_a.py": 1},
-        "merged: test_it": {C: 1},
-        MOVED: {"tests/test_a.py::test_it": 1},
-    }
-    with pytest.raises(KeyError, match="test_more"):
-        mapping([C], [], [], {})
-    with pytest.raises(ValueError, match="begins with"):
-        mapping([C], [], [], {"tests/": "gone"})
-
-
 def ended(folder: Path, cases: str, *options: str, **environment: str) -> str:
     """What pytest says of these cases under the project's settings and hooks."""
     (folder / "test_both.py").write_text(cases)
     arguments = ["-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", *options, folder]
-    said = subprocess.run(
+    said = ran(
         [sys.executable, *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""} | environment,
-        capture_output=True,
-        text=True,
     )
     return said.stdout + said.stderr
 

@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,19 +17,13 @@ from typing import Any
 import httpx
 import pytest
 from browser import MARKS
-from conftest import PATIENCE, alive, commits, wait_for
-from desk import ASKED, ROOT, YES, Desk, at_the_desk, fresh, made
+from conftest import PATIENCE, alive, commits, ran, wait_for
+from desk import ASKED, ROOT, YES, Desk, fresh, made
 
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.processes import descendants
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
-        yield desk
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +47,7 @@ def containers() -> str:
     if shutil.which("docker") is None:
         return ""
     listed = ["docker", "ps", "--all", "--filter", "label=populora.sandbox", "--format", "{{.Labels}}"]
-    return subprocess.run(listed, capture_output=True, text=True).stdout
+    return ran(listed).stdout
 
 
 def living(desk: Desk) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,19 +11,13 @@ from typing import Any
 import pytest
 from browser import MARKS
 from conftest import PATIENCE, wait_for
-from desk import ASKED, Desk, at_the_desk, fresh, made, populora
+from desk import ASKED, Desk, fresh, made, populora
 
 from populora_core.benchmarks.suite import YARDSTICK
 
 pytestmark = [*MARKS, pytest.mark.foreign, pytest.mark.sandbox, pytest.mark.thorough]
 
 HEARD = 30.0  # within so many seconds the server's scheduler takes note of a new time, unless it was too busy
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    with at_the_desk(tmp_path_factory.mktemp("prefect")) as desk:
-        yield desk
 
 
 @pytest.fixture(scope="module")

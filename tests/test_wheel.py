@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import ran
 
 pytestmark = [pytest.mark.thorough, pytest.mark.loop, pytest.mark.sandbox]
 
@@ -18,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    ran(command, cwd=REPOSITORY, check=True)
     (built,) = target.glob("*.whl")
     return built
 
@@ -48,12 +49,10 @@ def test_from_any_folder_it_plays_a_preset_and_says_what_stays_in_the_clone(
             f"*(place for place in sys.path if place not in ('', {str(REPOSITORY)!r}))]; "
             "from populora_core.commands.app import main; main()"
         )
-        return subprocess.run(
+        return ran(
             [sys.executable, "-P", "-c", script, *arguments],
             cwd=tmp_path,
             env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(installed)},
-            capture_output=True,
-            text=True,
         )
 
     done = populora("run", "--preset", "quick", "--generations", "1", "--set", "propose.per_type=2")

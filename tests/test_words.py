@@ -5,29 +5,16 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pages_words
 import plain_words
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    "populora_core",
-    "populora_plugins",
-    "flows",
-    "tasks",
-    "verifier_image",
-    "base_model",
-    "bench",
-    "experiments",
-    "made_runs",
-)
+from house import ROOT, House
 
 
-def declared(source: str) -> Iterator[str]:
+def declared(tree: ast.Module) -> Iterator[str]:
     """The public classes and aliases at the top of a module: names in capitals are constants, not aliases."""
-    for node in ast.parse(source).body:
+    for node in tree.body:
         match node:
             case ast.ClassDef(name=name):
                 names = [name]
@@ -40,11 +27,11 @@ def declared(source: str) -> Iterator[str]:
         yield from (name for name in names if name[0].isupper() and not name.isupper())
 
 
-def homonyms(sources: dict[str, str]) -> dict[str, list[str]]:
+def homonyms(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
     """The names that several modules declare, each with those modules."""
     places = defaultdict(list)
-    for module, source in sorted(sources.items()):
-        for name in set(declared(source)):
+    for module, tree in sorted(trees.items()):
+        for name in set(declared(tree)):
             places[name].append(module)
     return {name: modules for name, modules in places.items() if len(modules) > 1}
 
@@ -63,18 +50,13 @@ def homonyms(sources: dict[str, str]) -> dict[str, list[str]]:
     ],
 )
 def test_homonyms_are_found(first: str, second: str, found: list[str]) -> None:
-    assert list(homonyms({"first": first, "second": second})) == found
+    assert list(homonyms({"first": ast.parse(first), "second": ast.parse(second)})) == found
 
 
 def test_one_name_is_one_thing() -> None:
-    sources = {
-        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if "tests" not in path.parts
-    }
-    assert len(sources) > 100
-    assert homonyms(sources) == {}
+    trees = House(ROOT).trees
+    assert len(trees) > 100
+    assert homonyms(trees) == {}
 
 
 def test_a_word_that_has_a_plainer_one_is_found_with_its_line() -> None:

@@ -18,7 +18,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from populora_core.commands.machine import machine_app
 from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
 from populora_core.commands.training import prefect_part, train, trainer, watched
@@ -42,7 +41,6 @@ app = typer.Typer(
 )
 
 app.add_typer(runs_app)
-app.add_typer(machine_app)
 add_plugged(app)
 
 Generations = Annotated[

@@ -245,7 +245,7 @@ def announce(config: Config, folder: Path, hours: float) -> None:
     """Measure this machine, and say what the run takes.
 
     Raises:
-        ConfigError: it takes more hours than these, or cannot be timed.
+        ConfigError: it takes more hours than these.
     """
     from populora_core.lifecycle.pace import SECONDS, measured, require_time
 

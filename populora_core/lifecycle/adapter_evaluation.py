@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from populora_core.runs.session import Session
 from populora_core.runs.warm_start import require_files
 from populora_core.stages.engine import run_generation
 from populora_core.store.adapters import ADAPTER_FILES
+from populora_core.support import leftovers
 from populora_core.support.errors import AdapterError, ConfigError
 from populora_core.support.received import read_json
 from populora_core.support.shipped import shipped
@@ -77,8 +77,9 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
     require_files(folder)
     settings, plain = base_settings(base), plain_config(folder)
     adapters: dict[str, Any] = {"rank": plain["r"], "alpha": plain["lora_alpha"]}
-    with tempfile.TemporaryDirectory(prefix="populora-adapter-") as place:
-        whole = Path(place, "adapter")
+    place = leftovers.make_folder("adapter", 0)
+    try:
+        whole = place / "adapter"
         whole.mkdir()
         _fill(folder, BaseSection(path=settings["path"]).folder(), adapters, whole)
         data = {
@@ -89,9 +90,11 @@ def adapter_session(folder: Path, base: str) -> Iterator[Session]:
         }
         take([str(whole)])
         config = build_config(data, f"the adapter in {folder}")
-        with Session(begin(Path(place, "run"), config)) as session:
+        with Session(begin(place / "run", config)) as session:
             run_generation(session, 0)
             yield session
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from populora_core.config.fields import END_OF_SEEDS
@@ -37,7 +38,7 @@ from populora_core.store.manifest import (
     stage_folder_names,
 )
 from populora_core.support import durable
-from populora_core.support.errors import RunDirectoryError
+from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.support.typed import shown
 
 RunGeneration = Callable[[Session, int], object]
@@ -214,31 +215,13 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     The inherited generations are settled: they stay although `config` would make them differently.
 
     Raises:
-        RunDirectoryError: the generation is not complete, or `to` is not free.
+        RunDirectoryError: the generation is not complete, `to` is not free, or the source changed meanwhile.
         ArtifactError: the new directory could not be made; nothing of it is left.
         ConfigError, SandboxUnavailable: nothing here is what `auto` stands for.
     """
     to = Path(to).resolve()
     refuse_occupied(to)
-    for number in range(generation + 1):
-        for stage in stages_of(number):
-            folder = stage_dir(source.directory, number, stage.name)
-            manifest = read_manifest(folder)
-            if manifest is None or not is_whole(source, folder, manifest):
-                raise RunDirectoryError(
-                    f"{source.directory} has no complete generation {generation}",
-                    expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
-                    got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
-                    fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
-                )
-        if number and not (follows(source, number) and agrees(source, number)):
-            raise RunDirectoryError(
-                f"generation {number} of {source.directory} does not follow from what comes before any more",
-                expected=f"one of its generations 0 to {number - 1}",
-                got="a stage that was made again, and the run has not come here since",
-                fix=f"fork from one of these, or populora resume {shown(source.directory)} first",
-            )
-    require_startable(source, generation)
+    _require_forkable(source, generation)
     if config.store.url:
         if config.store.url == source.config.store.url:
             raise RunDirectoryError(
@@ -263,15 +246,53 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     return Run.open(to)
 
 
+def _require_forkable(run: Run, generation: int) -> None:
+    """Raise RunDirectoryError or ArtifactError unless a run that ends with the generation is whole and can go on."""
+    for number in range(generation + 1):
+        for stage in stages_of(number):
+            folder = stage_dir(run.directory, number, stage.name)
+            manifest = read_manifest(folder)
+            if manifest is None or not is_whole(run, folder, manifest):
+                raise RunDirectoryError(
+                    f"{run.directory} has no complete generation {generation}",
+                    expected=f"one of its generations 0 to {number - 1}" if number else "a founded run",
+                    got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
+                    fix=f"fork from one of these, or populora resume {shown(run.directory)} first",
+                )
+        if number and not (follows(run, number) and agrees(run, number)):
+            raise RunDirectoryError(
+                f"generation {number} of {run.directory} does not follow from what comes before any more",
+                expected=f"one of its generations 0 to {number - 1}",
+                got="a stage that was made again, and the run has not come here since",
+                fix=f"fork from one of these, or populora resume {shown(run.directory)} first",
+            )
+    require_startable(run, generation)
+
+
 def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
-    """Make a run directory with all that a fork takes over."""
+    """Make a run directory with all that a fork takes over.
+
+    Raises:
+        RunDirectoryError: the source changed meanwhile.
+    """
     origin = {"run": source.directory.name, "generation": generation}
     run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
-    for number in range(generation + 1):
-        link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
-    for folder in member_folders(source):
-        if int(folder.name[1:]) <= generation:
-            link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
+    with suppress(FileNotFoundError):  # a folder was moved: the fork is not whole, and refused below
+        for number in range(generation + 1):
+            link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
+        for folder in member_folders(source):
+            if int(folder.name[1:]) <= generation:
+                link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
+    try:
+        _require_forkable(run, generation)
+    except (RunDirectoryError, ArtifactError) as error:
+        taken = f", with another store.url: {config.store.url} is taken" if config.store.url else ""
+        raise RunDirectoryError(
+            f"{source.directory} changed while it was forked",
+            expected=f"generations 0 to {generation} as they were when the fork began",
+            got=error.problem.replace(str(run.directory), "the fork"),
+            fix=f"give the same command again{taken}; nothing of the fork is left",
+        ) from error
     redraws = {
         key: seed for key, seed in source.redraws().items() if int(key.partition("/")[0]) <= generation
     }

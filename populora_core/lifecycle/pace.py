@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
+from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
+from populora_core.benchmarks.items import suite_items
+from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.compute.work import Worker
 from populora_core.config.load import Config
 from populora_core.learner.rows import TrainingRow, UpdateRules
@@ -18,12 +22,10 @@ from populora_core.model.base import base_digest
 from populora_core.model.state import MemberState
 from populora_core.problems.dialects import Dialect, dialect, seeds_of
 from populora_core.report.text import seconds
-from populora_core.runs.machine import require_device
 from populora_core.runs.precision import choose_dtype
 from populora_core.sampler.requests import Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support import ids
-from populora_core.support.devices import CUDA
 from populora_core.support.errors import ConfigError
 
 SECONDS = 10.0
@@ -62,16 +64,16 @@ class Pace:
     def seconds(self, config: Config, generations: int | None = None) -> float:
         """A run's sampling, learning and scores; matching, the sandbox and starting are seconds beside them."""
         count = config.run.generations if generations is None else generations
-        every = config.evaluate.report_every
-        reports = (math.ceil(count / every) + 1) if every and count else 0
-        return (count * self._generation(config) + reports * self._report(config)) / _side_by_side(config)
+        asked, needed = config.evaluate, count * self._generation(config)
+        if asked.every:
+            needed += count // asked.every * self._evaluation(config)
+        if asked.report_every:
+            needed += (count // asked.report_every + 1) * self._report(config)
+        return needed / _side_by_side(config)
 
     def generations(self, config: Config, limit: float) -> int:
         """Number of the run's generations that fit into so many seconds; at most all of them."""
-        return next(
-            (fewer for fewer in range(config.run.generations, 0, -1) if self.seconds(config, fewer) <= limit),
-            0,
-        )
+        return bisect(range(1, config.run.generations + 1), limit, key=partial(self.seconds, config))
 
     def _generation(self, config: Config) -> float:
         proposals, attempts = config.proposals, config.attempts
@@ -82,37 +84,46 @@ class Pace:
         sampling = self.reading * prompts + self.step * (proposed + answered) / ROWS
         return sampling + self.learning * (prompts + proposed + answered)
 
+    def _evaluation(self, config: Config) -> float:
+        guarded = config.evaluate.guard != "off"
+        suite = load_suite(config.evaluate.file())
+        return self._exam(suite, Part.VALIDATION, _solvers(config) + guarded)
+
     def _report(self, config: Config) -> float:
-        asked, population = config.evaluate, config.population
-        eras = 2 * ATTEMPTS * asked.yardstick
-        answers = (asked.report_problems + eras) * (population.students + population.solo + 1)
-        written = asked.validity * (population.teachers + population.solo + 1)
-        answer, proposal = (
-            self.reading * prompt + self.step * WRITTEN * most / ROWS
-            for prompt, most in (
-                (self.solving, config.solve.max_tokens),
-                (self.proposing, config.propose.max_tokens),
-            )
+        asked, players = config.evaluate, _solvers(config) + 1
+        eras = 2 * ATTEMPTS * asked.yardstick * players
+        written = asked.validity * (config.population.proposers + 1)
+        return (
+            self._exam(load_suite(asked.file()).sampled(asked.report_problems), Part.TEST, players)
+            + self._completions(eras, self.solving, config.solve.max_tokens)
+            + self._completions(written, self.proposing, config.propose.max_tokens)
         )
-        return answers * answer + written * proposal
+
+    def _exam(self, suite: Suite, part: Part, players: int) -> float:
+        return sum(
+            self._completions(len(items) * entry.attempts * players, self.solving, entry.max_tokens)
+            for entry, items in suite_items(suite, part)
+        )
+
+    def _completions(self, count: int, prompt: int, most: int) -> float:
+        return count * (self.reading * prompt + self.step * WRITTEN * most / ROWS)
+
+
+def _solvers(config: Config) -> int:
+    return config.population.students + config.population.solo
 
 
 def _side_by_side(config: Config) -> int:
     """Number of shards that compute at a time: one after another inline, and no more than the cores carry."""
     if config.compute.backend == "inline":
         return 1
-    if config.base.device == CUDA or not config.compute.here:
+    if not config.compute.here:
         return config.compute.shards
     return min(config.compute.shards, max(1, (os.cpu_count() or 1) // config.compute.threads))
 
 
 def measured(config: Config) -> Pace:
-    """The pace of this machine with as many threads as a shard of the run has.
-
-    Raises:
-        ConfigError: the device is not there.
-    """
-    require_device(config)
+    """The pace of this machine's CPUs with as many threads as a shard of the run has."""
     base = config.base.model_copy(
         update={"dtype": choose_dtype(config.base.dtype, config.base.path, config.base.device)}
     )

@@ -286,12 +286,14 @@ def shade(share: float) -> str:
 
 
 def _ramp(y: float, mean: float, most: float) -> Markup:
+    low, high = max(0.0, mean - most), min(1.0, mean + most)
+    shares = [(low + (high - low) * index / 10 - mean) / most for index in range(11)]
     steps = [
-        svg.element("rect", x=170.0 + index * 10, y=y, width=10, height=8, fill=shade(index / 5 - 1))
-        for index in range(11)
+        svg.element("rect", x=170.0 + index * 10, y=y, width=10, height=8, fill=shade(share))
+        for index, share in enumerate(shares)
     ]
     words = [
-        svg.text(percent(max(0.0, mean - most)), 164.0, y + 8, "end"),
-        svg.text(f"{percent(mean + most)} solved", 286.0, y + 8, "start"),
+        svg.text(percent(low), 164.0, y + 8, "end"),
+        svg.text(f"{percent(high)} solved", 286.0, y + 8, "start"),
     ]
     return svg.joined([*steps, *words])

@@ -49,7 +49,7 @@ QUERIES = {
         FROM matches LEFT JOIN played USING (match_id) WHERE generation <= $last GROUP BY ALL ORDER BY ALL
     """,
     "evolutions": """
-        SELECT generation, role, removed_id, child_id, parent_ids, operator, operator_parameters, removed_fitness
+        SELECT generation, role, removed_id, child_id, parent_ids, operator, removed_fitness
         FROM evolutions WHERE generation <= $last ORDER BY ALL
     """,
     "averages": """
@@ -60,7 +60,7 @@ QUERIES = {
     "evaluations": """
         SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric,
                CASE WHEN e.temperature > 0 THEN 'T ' || e.temperature END, e.part) AS benchmark, m.role,
-               count(*) AS members, avg(e.score) AS score, min(e.score) AS lowest, max(e.score) AS highest
+               avg(e.score) AS score, min(e.score) AS lowest, max(e.score) AS highest
         FROM tables.evaluations e LEFT JOIN members m USING (member_id)
         WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
     """,
@@ -84,13 +84,13 @@ SAMPLED = """
     SELECT problem_id, difficulty FROM recent WHERE place = 1 ORDER BY problem_type, solve_rate
 """
 PROPOSED = """
-    SELECT q.problem_id, q.generation, q.teacher_id, q.problem_type, q.program, q.inputs, q.outputs, q.message,
-           q.solve_rate, q.n_attempts, q.novelty, p.prompt, p.completion, p.reward
+    SELECT q.problem_id, q.teacher_id, q.problem_type, q.program, q.inputs, q.outputs, q.message,
+           q.solve_rate, q.n_attempts, p.prompt, p.completion, p.reward
     FROM problems q JOIN proposals p USING (proposal_id)
     WHERE q.generation BETWEEN $last - 2 AND $last AND list_contains($ids, q.problem_id)
 """
 ATTEMPTED = """
-    SELECT problem_id, attempt_id, student_id, prompt, completion, answer, verdict, reward
+    SELECT problem_id, attempt_id, student_id, prompt, completion, verdict, reward
     FROM attempts WHERE generation BETWEEN $last - 2 AND $last AND list_contains($ids, problem_id) ORDER BY attempt_id
 """
 

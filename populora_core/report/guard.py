@@ -55,10 +55,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """A role that was below the base at two evaluations in a row."""
+    """A role that was below the base at two evaluations in a row; `newest` if it was not evaluated since."""
 
     before: Standing
     now: Standing
+    newest: bool
 
     def __str__(self) -> str:
         gap = self.now.gap
@@ -79,9 +80,11 @@ def standing(role: str, generation: int, rows: Sequence[Row]) -> Standing:
 
 def falls_of(standings: Iterable[Standing]) -> list[Fall]:
     """The falls among the standings, which come by role and then by generation."""
+    found = list(standings)
+    newest = {each.role: each for each in found}
     return [
-        Fall(before, now)
-        for before, now in pairwise(standings)
+        Fall(before, now, now is newest[now.role])
+        for before, now in pairwise(found)
         if before.role == now.role and before.gap.high < 0.0 and now.gap.high < 0.0
     ]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
 from populora_core.benchmarks.strata import level_of
-from populora_core.report.figures import read_figures
-from populora_core.report.metrics import LINES_OF_CODE
 from populora_core.report.scored import (
     Scored,
     Yardstick,
@@ -20,7 +19,6 @@ from populora_core.report.scored import (
     validities,
     yardsticks,
 )
-from populora_core.report.series import first_generations, last_generations
 from populora_core.report.text import listed, percent, signed
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.rows import EvaluationItemRow
@@ -46,12 +44,8 @@ class Won:
 
 def points(gain: Interval) -> str:
     """A difference of two scores with its interval."""
-    return f"{signed(100 * gain.value, 0)} points {interval(gain)}"
-
-
-def interval(gain: Interval) -> str:
-    """The interval of a difference of two scores, in points."""
-    return f"({signed(100 * gain.low, 0)} to {signed(100 * gain.high, 0)})"
+    value, low, high = (signed(100 * part, 0) for part in (gain.value, gain.low, gain.high))
+    return f"{value} points ({low} to {high})"
 
 
 def score_lines(directory: Path, generation: int) -> list[str]:
@@ -83,7 +77,7 @@ def validity_line(item: Scored) -> str:
 
 def lines(directory: Path) -> list[str]:
     """The run's gains in a few sentences; empty if the solvers were never scored after an update."""
-    return [line for part in (*measured(directory), validity(directory), _course(directory)) for line in part]
+    return [line for part in (*measured(directory), validity(directory)) for line in part]
 
 
 def measured(directory: Path) -> list[list[str]]:
@@ -103,15 +97,16 @@ def brief(directory: Path) -> str:
 
 def yardstick_claim(item: Yardstick) -> str:
     """A claim on whether problems got harder and solvers better."""
-    harder, gain = item.harder(), item.newest.gain
-    problems = way(
-        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
-    )
-    solvers = way(gain, "solvers better", "solvers worse", "solvers no better for sure")
-    return (
-        f"{problems} ({signed(100 * harder.value, 0)} points for the base), "
-        f"{solvers} ({signed(100 * gain.value, 0)})"
-    )
+    problems, solvers = _ways(item)
+    harder, better = (signed(100 * change.value, 0) for change in (item.harder(), item.newest.gain))
+    return f"{problems} ({harder} points for the base). {solvers} ({better})"
+
+
+def _ways(item: Yardstick) -> tuple[str, str]:
+    """The ways that the problems and the solvers went."""
+    problems = "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
+    solvers = "Solvers got better", "Solvers got worse", "Solvers are no better than the base beyond chance"
+    return way(item.harder(), *problems), way(item.newest.gain, *solvers)
 
 
 def held_out_claim(item: Scored) -> str:
@@ -147,19 +142,13 @@ def fallen_most(item: Scored) -> str:
 
 def told(item: Yardstick) -> list[str]:
     """Sentences on the yardstick: whether problems got harder, and whether solvers got better."""
-    harder, gain = item.harder(), item.newest.gain
+    problems, solvers = _ways(item)
     newest, first = percent(item.newest.base.value), percent(item.first.base.value)
-    went = way(
-        harder, "Problems got easier", "Problems got harder", "Whether problems got harder cannot be told yet"
-    )
-    better = way(
-        gain, "Solvers got better", "Solvers got worse", "Solvers are no better than the base beyond chance"
-    )
     return [
-        f"{went}: the base, which never changes, solves {newest} of the newest and {first} of the first, "
-        f"{points(harder)}.",
-        f"{better}: on the newest problems they solve {percent(item.newest.solvers.value)}, the base {newest}, "
-        f"{points(gain)}.",
+        f"{problems}: the base, which never changes, solves {newest} of the newest and {first} of the first, "
+        f"{points(item.harder())}.",
+        f"{solvers}: on the newest problems they solve {percent(item.newest.solvers.value)}, the base {newest}, "
+        f"{points(item.newest.gain)}.",
     ]
 
 
@@ -179,13 +168,21 @@ def _held_out(directory: Path) -> list[str]:
     if not found:
         return [f"The suite {suite} was asked, but {NOTHING}." for suite in telling_nothing(directory)]
     last = found[-1]
-    course = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
     return [
         *(f"{claim}." for claim in (level_claim(last), fallen_most(last)) if claim),
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
-        f"the population solved {course} generations.",
-        verdict(last),
+        f"the population solved {_course(_few(found))} generations.",
+        f"{held_out_claim(last)}.",
     ]
+
+
+def _few(found: Sequence[Scored]) -> Sequence[Scored]:
+    """The scores that a sentence has room for: all of four, else the first, the middle one and the last."""
+    return found if len(found) <= 4 else [found[0], found[len(found) // 2], found[-1]]
+
+
+def _course(found: Sequence[Scored]) -> str:
+    return ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
 
 
 def validity(directory: Path) -> list[str]:
@@ -193,45 +190,12 @@ def validity(directory: Path) -> list[str]:
     found = validities(directory)
     if not found:
         return []
-    teachers = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
-    base = listed([percent(item.base.value) for item in found])
+    shown = _few(found)
+    base = listed([percent(item.base.value) for item in shown])
     return [
-        f"Of the teachers' proposals {teachers} generations were valid; of the base's, with the same references, "
+        f"Of the teachers' proposals {_course(shown)} generations were valid; of the base's, with the same references, "
         f"{base}: {points(found[-1].gain)}" + (" at last." if len(found) > 1 else ".")
     ]
-
-
-def _course(directory: Path) -> list[str]:
-    """Sentences on the lengths of answers and programs, first against last."""
-    found = _after_updates(directory)
-    if not found:
-        return []
-    told, first, last = [], found[0], found[-1]
-    if round(first.tokens) != round(last.tokens):
-        told.append(
-            f"The solvers' answers on held-out problems went from {first.tokens:.0f} to {last.tokens:.0f} tokens."
-        )
-    figures = read_figures(directory, samples=False)
-    eras = first_generations(figures), last_generations(figures)
-    lengths = [
-        LINES_OF_CODE.form(written.mean)
-        for era in eras
-        if (written := LINES_OF_CODE.mean(figures, None, era)) is not None
-    ]
-    if len(set(lengths)) > 1:
-        told.append(f"The teachers' programs went from {' to '.join(lengths)} {LINES_OF_CODE.unit}.")
-    return told
-
-
-def verdict(item: Scored) -> str:
-    """A sentence on whether the solvers are better than the base, by the interval."""
-    gain = item.gain
-    size = f"The population gets {abs(100 * gain.value):.0f} points"
-    if gain.low > 0:
-        return f"{size} more than the base {interval(gain)}."
-    if gain.high < 0:
-        return f"{size} less than the base {interval(gain)}: training did harm."
-    return f"That is no more than chance: {points(gain)}."
 
 
 def won(directory: Path) -> Won | None:

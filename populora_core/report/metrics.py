@@ -14,6 +14,8 @@ from populora_core.report.series import (
     Points,
     SampleMean,
     column,
+    first_generations,
+    last_generations,
     role_means,
     sample_mean,
     where,
@@ -79,6 +81,11 @@ class Metric:
             (y, *counted.get(x, (1, None))) for x, y in (known[-1:] if self.cumulative else known)
         )
 
+    def ends(self, figures: Figures, part: str | None) -> tuple[SampleMean | None, SampleMean | None]:
+        """The means over a run's first and over its last generations."""
+        first, last = first_generations(figures), last_generations(figures)
+        return self.mean(figures, part, first), self.mean(figures, part, last)
+
     def rates(self, figures: Figures, part: str | None) -> Points:
         """The points; of what is counted, by 100 proposals (of so many so far, where it is)."""
         if not self.counted:
@@ -136,7 +143,7 @@ SOLVE_RATE = Metric(
 LEARNABLE = Metric(
     "learnable",
     "Problems that teach",
-    "Share of new problems that were solved sometimes but not always; only there do both sides learn.",
+    "Share of new problems that were solved sometimes but not always; others give students little contrast.",
     "of new problems",
     percent,
     faceted=True,
@@ -145,7 +152,7 @@ LEARNABLE = Metric(
 NEVER = Metric(
     "never_solved",
     "Never solved",
-    "Share of new problems that no attempt solved: no pay for the teacher, no contrast for the student.",
+    "Share of new problems that no attempt solved: no pay for the teacher, little contrast for the student.",
     "of new problems",
     percent,
     over="problems_judged",

@@ -57,11 +57,7 @@ Its prompts are those of the dialect `$dialect` (`populora_core/problems/dialect
 ## Lineage
 
 $lineage
-
-## Ratings
-
-$ratings
-$evaluations
+$ratings$evaluations
 ## Training configuration
 
 ```json
@@ -190,7 +186,7 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
             dialect=config.base.dialect,
             prompt=_prompt(catalogue, until),
             lineage=_lineage(catalogue, snapshot),
-            ratings=_ratings(catalogue, until),
+            ratings="" if member["role"] == "solo" else f"\n## Ratings\n\n{_ratings(catalogue, until)}\n",
             evaluations=_evaluations(catalogue, until),
             config=json.dumps(_settings(run, base), indent=1),
         )
@@ -300,7 +296,8 @@ def _ratings(catalogue: Catalogue, until: Sequence[Any]) -> str:
 def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
     rows = catalogue.rows(
         "SELECT generation, suite, part, benchmark, metric, temperature, n, score, low, high FROM tables.evaluations "
-        "WHERE member_id = ? AND generation <= ? ORDER BY ALL",
+        "WHERE member_id = ? AND generation <= ? "
+        "QUALIFY generation = max(generation) OVER (PARTITION BY suite, part) ORDER BY ALL",
         until,
     )
     if not rows:

@@ -5,12 +5,10 @@ A change of the solve rate counts as one only beyond its 95 % interval over prob
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, pairwise, takewhile
-from operator import itemgetter
+from itertools import pairwise
 from shlex import quote
 from typing import Literal
 
@@ -20,26 +18,21 @@ from populora_core.report.guard import falls
 from populora_core.report.learnt import brief, measured, validity
 from populora_core.report.scored import scored
 from populora_core.report.series import (
-    Points,
     changed,
-    column,
-    first_generations,
     last_generations,
-    noise,
-    pooled,
+    span,
     totals,
+    went,
     where,
-    window,
     within,
 )
-from populora_core.report.text import listed, mean, percent, plain, seconds, short_id
+from populora_core.report.text import listed, percent, plain, seconds, short_id
 from populora_core.store import sql
 from populora_core.store.manifest import EVALUATION
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
 FALL = 0.7  # what is left of a figure whose fall is worth a warning
 LONG = 2.0  # times the median generation
-_JUDGED = "problems_judged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +83,13 @@ def one_line(figures: Figures) -> str:
 
 def _training(figures: Figures) -> str:
     """A sentence on how much of the teachers' problems is solved, and how much of it teaches."""
-    newest = last_generations(figures)
-    now, before = (
-        metrics.SOLVE_RATE.mean(figures, None, part) for part in (newest, first_generations(figures))
-    )
-    if now is None or before is None:
-        return "No problem has been solved or failed yet: the proposals were not valid."
-    trend = {
-        1: f"up from {percent(before.mean)} at first",
-        -1: f"down from {percent(before.mean)} at first",
-        0: f"as at first ({percent(before.mean)}) within the noise",
-    }[changed(before, now)]
-    if noise(before, now) is None:
-        trend = f"{percent(before.mean)} at first"
+    before, now = metrics.SOLVE_RATE.ends(figures, None)
+    if now is None:
+        return f"No problem of the last {span(figures)} was solved or failed; the verdicts say why."
+    trend = "with none judged at first" if before is None else went(percent, before, now)
     if figures.last < 3:
         trend = "too early to speak of a trend"
-    learnable = metrics.LEARNABLE.mean(figures, None, newest)
+    learnable = metrics.LEARNABLE.mean(figures, None, last_generations(figures))
     share = percent(learnable.mean if learnable else 0.0)
     return (
         f"Students now solve {percent(now.mean)} of what their teachers ask, {trend}. "
@@ -122,7 +106,6 @@ def notes(figures: Figures) -> list[Note]:
         *_types(figures),
         *_collapse(figures),
         *_outages(figures),
-        *_leaders(figures),
         *_idle(figures),
         *_children(figures),
         *_costs(figures),
@@ -132,36 +115,37 @@ def notes(figures: Figures) -> list[Note]:
 
 
 def _fallen(figures: Figures) -> Iterable[Note]:
-    """Notes on what the guard marks, the newest of each role."""
-    for fall in {fall.now.role: fall for fall in falls(figures.run.directory)}.values():
-        yield Note("watch", f"Guard: {fall}.", "evaluations")
+    """Notes on what the guard marks at each role's newest evaluation."""
+    for fall in falls(figures.run.directory):
+        if fall.newest:
+            yield Note("watch", f"Guard: {fall}.", "evaluations")
 
 
 def _types(figures: Figures) -> Iterable[Note]:
     """Types that no one or everyone solves, and types whose solve rate changed."""
     solve = figures.run.config.solve
     pays_softly = set(figures.run.config.grade.teacher_rewards) != {"one_minus_p"}
+    newest = last_generations(figures)
     for problem_type in figures.types():
+        if not within(where(figures["figures_type"], problem_type=problem_type), newest):
+            continue  # it is no longer asked
         name = plain(problem_type)
-        rows = where(figures["figures_type"], problem_type=problem_type)
-        late = within(rows, last_generations(figures))
-        now, before = (
-            metrics.SOLVE_RATE.mean(figures, problem_type, part)
-            for part in (last_generations(figures), first_generations(figures))
+        before, now = metrics.SOLVE_RATE.ends(figures, problem_type)
+        never, learnable = (
+            metric.mean(figures, problem_type, newest) for metric in (metrics.NEVER, metrics.LEARNABLE)
         )
-        if now is None:
-            text = f"{name}: no valid problem in the last {_span(figures)}. See why they are refused:"
+        if now is None or never is None or learnable is None:
+            text = f"{name}: no valid problem in the last {span(figures)}. See why they are refused:"
             query = f"FROM proposals WHERE problem_type = {sql.text(problem_type)} ORDER BY generation DESC LIMIT 5"
             yield Note("watch", text, "verdicts", _command(figures, "query", _shown(query)))
             continue
-        never = pooled(late, "never_solved", _JUDGED) or 0.0
-        always = pooled(late, "always_solved", _JUDGED) or 0.0
-        if never > MANY_UNSOLVED:
+        always = 1.0 - never.mean - learnable.mean
+        if never.mean > MANY_UNSOLVED:
             more = min(2 * solve.attempts, 99 - solve.extra_attempts)
             rises = more > solve.attempts
             yield Note(
                 "watch",
-                f"{name} is stalled: no one solved {percent(never)} of its problems in the last {_span(figures)}, "
+                f"{name} is stalled: no one solved {percent(never.mean)} of its problems in the last {span(figures)}, "
                 "so most of them teach nothing."
                 + (" More attempts find the rare right one:" if rises else ""),
                 "learning",
@@ -170,7 +154,7 @@ def _types(figures: Figures) -> Iterable[Note]:
         elif always > MANY_SOLVED:
             yield Note(
                 "watch",
-                f"{name} is too easy: {percent(always)} of its problems in the last {_span(figures)} were always "
+                f"{name} is too easy: {percent(always)} of its problems in the last {span(figures)} were always "
                 "solved." + (" Pay teachers for harder ones:" if pays_softly else ""),
                 "learning",
                 _fork(figures, 'grade.teacher_reward="one_minus_p"') if pays_softly else "",
@@ -180,48 +164,46 @@ def _types(figures: Figures) -> Iterable[Note]:
             yield Note(
                 "good" if rose else "note",
                 f"{name}: solve rate {'up' if rose else 'down'} from {percent(before.mean)} to {percent(now.mean)} "
-                f"between the first and the last {_span(figures)}.",
+                f"between the first and the last {span(figures)}.",
                 "learning",
             )
 
 
 def _collapse(figures: Figures) -> Iterable[Note]:
     """Fewer distinct programs, more duplicates, policies that say one thing."""
-    late, start = _windows(figures, metrics.PROGRAMS.points(figures, None))
-    if start and late < FALL * start:
+    if fell := _fell(figures, metrics.PROGRAMS):
         yield Note(
             "watch",
-            f"Distinct programs fall: {late:.0f} per generation now, {start:.0f} at first. "
+            f"Distinct programs fall: {fell[0]:.0f} per generation now, {fell[1]:.0f} at first. "
             "Teachers may be collapsing onto few ideas. Warmer proposals vary more:",
-            "coverage",
+            "complexity",
             _warmer(figures),
         )
-    newest = within(figures["figures_generation"], last_generations(figures))
-    duplicates = pooled(newest, "duplicates", "proposals_judged") or 0.0
-    if duplicates > MANY_DUPLICATES:
+    duplicates = metrics.DUPLICATES.mean(figures, None, last_generations(figures))
+    if duplicates and duplicates.mean > MANY_DUPLICATES:
         yield Note(
             "watch",
-            f"{percent(duplicates)} of the newest proposals repeat an earlier problem. Warmer ones do less:",
-            "coverage",
+            f"{percent(duplicates.mean)} of the newest proposals repeat an earlier problem. Warmer ones do less:",
+            "verdicts",
             _warmer(figures),
         )
     for role in figures.learners():
-        late, start = _windows(figures, metrics.ENTROPY.points(figures, role))
-        if start and late < FALL * start and (role == "teacher" or not _has_learnt(figures)):
+        fell = _fell(figures, metrics.ENTROPY, role)
+        if fell and (role == "teacher" or not _has_learnt(figures)):
             yield Note(
                 "watch",
-                f"The {role}s' entropy falls: {late:.2f} nats per token now, {start:.2f} at first. "
+                f"The {role}s' entropy falls: {fell[0]:.2f} nats per token now, {fell[1]:.2f} at first. "
                 "Smaller steps keep it:",
                 "policies",
                 _fork(figures, f"update.learning_rate={figures.run.config.update.learning_rate / 2:g}"),
             )
-    late, start = _windows(figures, column(figures["figures_generation"], "new_cells"))
-    if figures.last > 3 * window(figures) - 1 and late == 0:
+    newest = within(figures["figures_generation"], last_generations(figures))
+    if figures.last >= 3 and newest and not sum(row["new_cells"] for row in newest):
         yield Note(
             "note",
-            f"No new cell of the problem space in the last {_span(figures)}; "
+            f"No new cell of the problem space in the last {span(figures)}; "
             f"{newest[-1]['cumulative_cells']} are reached.",
-            "coverage",
+            "complexity",
         )
 
 
@@ -243,26 +225,6 @@ def _outages(figures: Figures) -> Iterable[Note]:
                 "verdicts",
                 "populora doctor",
             )
-
-
-def _leaders(figures: Figures) -> Iterable[Note]:
-    """Notes on each role's leader by its lower bound: since when, and whether that means anything."""
-    for role in figures.roles():
-        rows = where(figures["ratings"], role=role, eligible=True)
-        rows.sort(key=lambda row: (row["generation"], -row["fitness"], row["member_id"]))
-        ranked = {generation: list(own) for generation, own in groupby(rows, itemgetter("generation"))}
-        names = [own[0]["member_id"] for own in ranked.values()]
-        if not ranked or len(ranked[max(ranked)]) < 2:
-            continue
-        first, second, *_ = ranked[max(ranked)]
-        reign = sum(1 for _ in takewhile(names[-1].__eq__, reversed(names)))
-        text = f"{short_id(names[-1])} has led the {role}s since generation {list(ranked)[-reign]}"
-        changes = sum(a != b for a, b in pairwise(names))
-        if changes:
-            text += f" ({changes} change{'s' * (changes > 1)} of lead)"
-        close = abs(first["mu"] - second["mu"]) < math.hypot(first["sigma"], second["sigma"])
-        text += ", but the next is within one sigma: no clear best." if close else ", by more than one sigma."
-        yield Note("note", text, "ratings")
 
 
 def _shown(query: str) -> str:
@@ -348,16 +310,9 @@ def _warmer(figures: Figures) -> str:
     return _fork(figures, f"propose.temperature={1.2 * figures.run.config.propose.temperature:g}")
 
 
-def _windows(figures: Figures, points: Points) -> tuple[float, float]:
-    """The mean over the last and over the first `window` generations; zeros before there are two windows."""
-    size = window(figures)
-    if figures.last < 2 * size:
-        return 0.0, 0.0
-    late = [value for g, value in points if value is not None and g > figures.last - size]
-    start = [value for g, value in points if value is not None and 1 <= g <= size]
-    return mean(sum(late), len(late)) or 0.0, mean(sum(start), len(start)) or 0.0
-
-
-def _span(figures: Figures) -> str:
-    size = window(figures)
-    return "generation" if size == 1 else f"{size} generations"
+def _fell(figures: Figures, metric: metrics.Metric, part: str | None = None) -> tuple[float, float] | None:
+    """The means over the last and over the first generations; None where they are not known, or no fall."""
+    start, late = metric.ends(figures, part)
+    if late and start and late.mean < FALL * start.mean:
+        return late.mean, start.mean
+    return None

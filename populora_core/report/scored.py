@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from statistics import fmean
 
 from pydantic import ValidationError
 
@@ -40,7 +39,7 @@ HALF = 0.5  # what the base solves of a level that counts as hard
 # What is read of the answers behind a score.
 COLUMNS = (
     *("generation", "member_id", "suite", "part", "benchmark", "item_id", "stratum", "sample_index"),
-    *("temperature", "completion_tokens", "answer", "verdict", "correct"),
+    *("temperature", "answer", "verdict", "correct"),
 )
 
 
@@ -51,7 +50,6 @@ class Scored:
     Attributes:
         pairs: of each benchmark, the solvers' mean scores and the base's, problem by problem.
         seed: of the suite, which the intervals are drawn from.
-        tokens: mean length of the solvers' answers.
         own: whether it is the suite that the run's configuration names.
         everyone: whether all solvers answered, not some that a person chose.
         nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
@@ -62,7 +60,6 @@ class Scored:
     suite: str
     pairs: Sequence[Pairs]
     seed: int
-    tokens: float
     own: bool = True
     everyone: bool = True
     nothing: bool = False
@@ -77,8 +74,7 @@ class Scored:
     def by_stratum(self) -> dict[str, Scored]:
         """The same within each stratum of the suite; empty where it has none."""
         return {
-            name: Scored(self.generation, self.suite, pairs, self.seed, self.tokens)
-            for name, pairs in self.strata.items()
+            name: Scored(self.generation, self.suite, pairs, self.seed) for name, pairs in self.strata.items()
         }
 
     def first_hard_level(self) -> str | None:
@@ -105,8 +101,7 @@ class Scored:
 
     def of(self, benchmark: int) -> Scored:
         """The same on one benchmark alone, by its place in the suite."""
-        pairs = self.pairs[benchmark : benchmark + 1]
-        return Scored(self.generation, self.suite, pairs, self.seed, self.tokens)
+        return Scored(self.generation, self.suite, self.pairs[benchmark : benchmark + 1], self.seed)
 
     def _mean(self, who: str, scores: Sequence[Sequence[float]]) -> Interval:
         return mean_interval(scores, ids.generator(self.seed, "mean", who))
@@ -260,6 +255,4 @@ def _scored(generation: int, suite: Suite, rows: Sequence[EvaluationItemRow]) ->
         pairs.append(shared_scores([own[member].scores for member in solvers], [own[BASE].scores]))
     if not all(solved for solved, _ in pairs):
         return None
-    tokens = fmean(row["completion_tokens"] for row in rows if row["member_id"] != BASE)
-    strata = by_stratum(rows, suite, solvers)
-    return Scored(generation, suite.suite, pairs, suite.seed, tokens, strata=strata)
+    return Scored(generation, suite.suite, pairs, suite.seed, strata=by_stratum(rows, suite, solvers))

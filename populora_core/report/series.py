@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from populora_core.report.figures import Figures
-from populora_core.report.text import finite, mean
+from populora_core.report.text import Format, finite, mean
 from populora_core.support.aliases import Row
 
 Points = Sequence[tuple[float, float | None]]
@@ -33,12 +33,6 @@ def column(rows: Iterable[Row], key: str) -> list[tuple[float, float | None]]:
     return [(row["generation"], finite(row[key])) for row in rows]
 
 
-def pooled(rows: Iterable[Row], key: str, over: str) -> float | None:
-    """The mean of a column whose values are means over `over` rows each; None where there are none."""
-    known = [(row[key], row[over]) for row in rows if row[key] is not None]
-    return mean(sum(value * count for value, count in known), sum(count for _, count in known))
-
-
 def by_member(figures: Figures, role: str | None, key: str) -> dict[int, list[float]]:
     """generation -> the members' values of a column of `figures_member`, in one role or in both."""
     found: dict[int, list[float]] = {}
@@ -59,6 +53,12 @@ def role_means(figures: Figures, role: str | None, key: str) -> list[tuple[float
 def window(figures: Figures) -> int:
     """Number of generations that 'recently' and 'at first' cover: a third of the run, at most five."""
     return max(1, min(5, figures.last // 3))
+
+
+def span(figures: Figures) -> str:
+    """The window in words, to follow 'the last' or 'the first'."""
+    size = window(figures)
+    return "generation" if size == 1 else f"{size} generations"
 
 
 def last_generations(figures: Figures) -> range:
@@ -110,3 +110,16 @@ def changed(before: SampleMean, after: SampleMean) -> int:
     """1 for a rise, -1 for a fall, 0 where the difference is within its 95 % interval or that is not known."""
     difference, width = after.mean - before.mean, noise(before, after)
     return 0 if width is None or abs(difference) <= width else (1 if difference > 0 else -1)
+
+
+def went(form: Format, start: SampleMean, now: SampleMean) -> str:
+    """Compare a figure with its start, in words; name a direction only beyond the noise."""
+    before = form(start.mean)
+    if before == form(now.mean):
+        return "as at first"
+    if noise(start, now) is None:
+        return f"{before} at first"
+    direction = changed(start, now)
+    return {1: f"up from {before}", -1: f"down from {before}", 0: f"as at first ({before}) within the noise"}[
+        direction
+    ]

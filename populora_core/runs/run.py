@@ -22,7 +22,7 @@ from populora_core.runs.warm_start import start_digests
 from populora_core.sandbox.jobs import Limits
 from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
-from populora_core.support.errors import RunDirectoryError
+from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
 from populora_core.support.hub import HUB
 from populora_core.support.plain import read_plain
 from populora_core.support.received import below, read_json, require_no_way_out, validated
@@ -97,7 +97,7 @@ class Run:
         """Open an existing run directory.
 
         Raises:
-            RunDirectoryError: there is none, or its record cannot be read.
+            RunDirectoryError: there is none, its record cannot be read, or a link in it leads out of it.
         """
         directory = Path(directory).resolve()
         path = directory / RECORD
@@ -112,11 +112,19 @@ class Run:
             require_no_way_out(directory, STAGE_DEPTH)
             record = _record(path)
             config = build_config(record["config"], str(path))
+        except ConfigError as error:
+            raise RunDirectoryError(
+                f"{path} has settings that this code does not take",
+                got=error.problem,
+                fix=f"open the run with the code that wrote it (revision {record.get('code_revision')})",
+            ) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, RunDirectoryError):
-                raise
             raise RunDirectoryError(
                 f"{path} cannot be read", got=str(error), fix="restore the file from a copy of the run"
+            ) from error
+        except ArtifactError as error:
+            raise RunDirectoryError(
+                error.problem, expected=error.expected, got=error.got, fix=error.fix
             ) from error
         return cls(directory, config, record)
 

@@ -1,4 +1,4 @@
-"""A type for the rows of each table that stages write, and readers that know it by the table's name.
+"""A type for the rows of each table that code reads, and readers that know it by the table's name.
 
 Rendered from `tables.py` by `make docs`; a test fails where this module and the declarations differ.
 """
@@ -138,43 +138,6 @@ class RatingRow(TypedDict):
     productive_generation: int
 
 
-class UpdateRow(TypedDict):
-    generation: int
-    member_id: str
-    role: str
-    n_rows: int
-    tokens: int
-    steps: int
-    loss: float | None
-    grad_norm: float | None
-    entropy: float | None
-    clip_fraction: float | None
-    kl: float | None
-    learning_rate: float
-    logprob_mismatch: float | None
-    largest_mismatch: float | None
-
-
-class AverageRow(TypedDict):
-    generation: int
-    member_id: str
-    role: str
-    member_ids: list[str]
-    share: float
-    distance: float | None
-    energy_kept: float
-
-
-class ProposalAdvantageRow(TypedDict):
-    proposal_id: str
-    advantage: float | None
-
-
-class AttemptAdvantageRow(TypedDict):
-    attempt_id: str
-    advantage: float | None
-
-
 class EvolutionRow(TypedDict):
     generation: int
     role: str
@@ -286,18 +249,6 @@ class RowReader(ABC):
     ) -> list[MatchResultRow]: ...
     @overload
     def rows(self, name: Literal["ratings"], *columns: str, newest: int = 0) -> list[RatingRow]: ...
-    @overload
-    def rows(self, name: Literal["updates"], *columns: str, newest: int = 0) -> list[UpdateRow]: ...
-    @overload
-    def rows(self, name: Literal["averages"], *columns: str, newest: int = 0) -> list[AverageRow]: ...
-    @overload
-    def rows(
-        self, name: Literal["proposal_advantages"], *columns: str, newest: int = 0
-    ) -> list[ProposalAdvantageRow]: ...
-    @overload
-    def rows(
-        self, name: Literal["attempt_advantages"], *columns: str, newest: int = 0
-    ) -> list[AttemptAdvantageRow]: ...
     @overload
     def rows(self, name: Literal["evolutions"], *columns: str, newest: int = 0) -> list[EvolutionRow]: ...
     @overload

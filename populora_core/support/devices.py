@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 CUDA = "cuda"
 CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
 POLL_SECONDS = 1.0
+LOCKS = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
+"""The folder of the GPUs' locks: one for all runs of the machine, whatever TMPDIR they have."""
 
 
 class DeviceBusy(UserWarning):
@@ -218,10 +220,11 @@ def _asked(query: str, *options: str) -> str:
 
 @contextmanager
 def _held(name: str) -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"populora-{name}.lock"
+    path = Path(LOCKS, f"populora-{name}.lock")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
-    except PermissionError:  # another user's file in a shared folder may be locked, but not made
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: other users lock it, too
+    except FileExistsError:
         descriptor = os.open(path, os.O_RDONLY)
     try:
         if not _taken(descriptor):

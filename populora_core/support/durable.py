@@ -80,9 +80,14 @@ def temporary_name(parent: Path, label: str) -> Path:
 
 @contextmanager
 def temporary_folder(parent: Path, label: str) -> Iterator[Path]:
-    """A hidden folder beside its destination, removed at the end unless it was renamed into place."""
+    """A hidden folder beside its destination, removed at the end unless it was renamed into place.
+
+    Raises:
+        ArtifactError: it could not be made.
+    """
     folder = temporary_name(parent, label)
-    folder.mkdir()
+    with writing(parent / label):
+        folder.mkdir()
     try:
         yield folder
     finally:
@@ -107,21 +112,24 @@ def new_folder(to: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: it could not be written.
     """
+    folder = temporary_name(to.parent, to.name)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with suppress(ArtifactError):  # what cannot be removed harms no one
             sweep(to.parent)
-        with temporary_folder(to.parent, to.name) as folder:
-            yield folder
-            fsync_tree(folder)
-            os.rename(folder, to)  # takes the place of an empty folder
-            fsync(to.parent)
+        folder.mkdir()
+        yield folder
+        fsync_tree(folder)
+        os.rename(folder, to)  # takes the place of an empty folder
+        fsync(to.parent)
     except OSError as error:
         raise ArtifactError(
             f"{to} could not be written; nothing of it was left behind",
             got=str(error),
             fix="free space on the disk, or choose another --to",
         ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(parent: Path, before: float | None = None) -> list[Path]:

@@ -13,7 +13,7 @@ from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.page import ReportSection, ReportTable, drawn
 from populora_core.report.palette import styled
 from populora_core.report.scored import scored
-from populora_core.report.series import SampleMean, changed, noise, where
+from populora_core.report.series import SampleMean, changed, last_generations, noise, where
 from populora_core.report.text import NARROW, finite, percent, plain, with_interval
 from populora_core.store.catalogue import run_labels
 from populora_plugins.pages.lines import metric_line, reading
@@ -33,7 +33,7 @@ def comparison_sections(runs: Sequence[Figures]) -> list[ReportSection]:
     scores = ReportSection(
         "evaluations",
         "Held-out problems",
-        "Mean score of a role's members; the suite `yardstick` is each run's own first and newest problems.",
+        "Mean score of a role's members; the suites `yardstick` and `validity` are each run's own.",
         drawn(_scores(key, runs, labels) for key in _suites(runs)),
     )
     return [
@@ -69,17 +69,15 @@ def _overlay(metric: Metric, part: str | None, runs: Sequence[Figures], labels: 
 
 def _differences(runs: Sequence[Figures], labels: Sequence[str]) -> ReportSection:
     """Every metric over the last generations that all runs have."""
-    last = min(figures.last for figures in runs)
-    size = max(1, min(5, last // 3))
-    compared = range(last - size + 1, last + 1)
-    rows = []
+    compared = last_generations(min(runs, key=lambda figures: figures.last))
+    last, rows = compared[-1], []
     for metric in METRICS if last else ():
         facets = _facets(metric, runs)
         for part in facets if metric.parts == "roles" else [None, *(facets if facets != [None] else [])]:
             values = [metric.mean(figures, part, compared, rates=True) for figures in runs]
             if any(value is not None for value in values):
                 rows.append(_difference_row(metric, part, dict(zip(labels, values, strict=True))))
-    which = f"generation {last}" if size == 1 else f"generations {last - size + 1} to {last}"
+    which = f"generation {last}" if len(compared) == 1 else f"generations {compared[0]} to {last}"
     title = f"Means over {which}; what is counted so far, at the end of them"
     table = ReportTable(title, rows, folded=False)
     says = (

@@ -12,14 +12,7 @@ from populora_core.report.learnt import held_out_claim, yardstick_claim
 from populora_core.report.metrics import Metric
 from populora_core.report.palette import GREEN, GREY, LINES, Style
 from populora_core.report.scored import Scored, Yardstick, scored, yardsticks
-from populora_core.report.series import (
-    SampleMean,
-    changed,
-    first_generations,
-    last_generations,
-    noise,
-    window,
-)
+from populora_core.report.series import span, went
 from populora_core.report.text import percent
 from populora_plugins.pages.dumbbell import Dumbbell, dumbbell_plot
 from populora_plugins.pages.lines import metric_line, reading
@@ -118,32 +111,9 @@ def _measured(label: str, style: Style, points: Sequence[tuple[float, Interval]]
 def _found(figures: Figures, metric: Metric, words: str) -> Plot | None:
     """A metric of the whole run under where it went, with one standard error where it is known."""
     line = metric_line(metric, figures, None, "", LINES[0])
-    start, now = (
-        metric.mean(figures, None, part) for part in (first_generations(figures), last_generations(figures))
-    )
+    start, now = metric.ends(figures, None)
     if start is None or now is None:
         return None
-    before, after = metric.form(start.mean), metric.form(now.mean)
-    title = f"{after} {words}, " + _went(before, after, start, now)
-    size = window(figures)
-    ends = "generation" if size == 1 else f"{size} generations"
-    says = f"{reading(metric, [line], 'The band is')} The title compares the first {ends} with the last."
-    return line_plot(
-        title,
-        says,
-        metric.unit,
-        [line],
-        metric.form,
-        metric.zero,
-    )
-
-
-def _went(before: str, after: str, start: SampleMean, now: SampleMean) -> str:
-    """Compare a figure with its start, in words; name a direction only beyond the noise."""
-    if before == after:
-        return "as at first"
-    if noise(start, now) is None:
-        return f"{before} at first"
-    return {1: f"up from {before}", -1: f"down from {before}", 0: f"as at first ({before}) within the noise"}[
-        changed(start, now)
-    ]
+    title = f"{metric.form(now.mean)} {words}, {went(metric.form, start, now)}"
+    says = f"{reading(metric, [line], 'The band is')} The title compares the first {span(figures)} with the last."
+    return line_plot(title, says, metric.unit, [line], metric.form, metric.zero)

@@ -113,9 +113,14 @@ def role_band(figures: Figures, role: str, key: str, style: Style) -> Series:
 
 
 def one_error(points: Points, errors: Mapping[int, float]) -> tuple[list[tuple[float, float, float]], ...]:
-    """The band of one standard error on either side, in one piece; none where no error is known."""
-    found = [(x, y - errors[int(x)], y + errors[int(x)]) for x, y in points if y is not None and x in errors]
-    return (found,) if found else ()
+    """The band of one standard error on either side, in pieces: broken where a value or its error is not known."""
+    pieces: list[list[tuple[float, float, float]]] = [[]]
+    for x, y in points:
+        if y is None or x not in errors:
+            pieces.append([])
+        else:
+            pieces[-1].append((x, y - errors[int(x)], y + errors[int(x)]))
+    return tuple(filter(None, pieces))
 
 
 def smoothed(points: Points) -> Points:

@@ -34,12 +34,13 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
     played = [row["seconds"] + row["before"] for row in figures["stages"]]
     living = [row for row in figures["members"] if row["died_generation"] is None]
     alive = {role: sum(row["role"] == role for row in living) for role in figures.roles()}
+    anchored = any(row["anchors"] for row in figures["figures_generation"])
     tiles = [
         (f"{figures.last} / {figures.target}", "generations"),
         *((str(count), f"{role}{'s' * (count != 1)} alive") for role, count in alive.items()),
         *(
-            (number(sum(row[what] for row in figures["figures_generation"])), what)
-            for what in ("problems", "attempts")
+            (number(sum(row[what] for row in figures["figures_generation"])), what + also)
+            for what, also in (("problems", ""), ("attempts", ", at anchors too" * anchored))
         ),
         (seconds(sum(played)), "by the clock"),
     ]
@@ -48,6 +49,5 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
 
 
 def _described(figures: Figures) -> str:
-    record = figures.run.record
-    kept = {key: record[key] for key in ("created_at", "code_revision", "versions", "forked_from", "config")}
-    return json.dumps(kept, indent=1)
+    kept = "created_at", "code_revision", "versions", "forked_from", "config"
+    return json.dumps({key: figures.run.record.get(key) for key in kept}, indent=1)

@@ -24,11 +24,12 @@ from populora_core.report.palette import (
     SKY,
     STAGES,
     VERDICTS,
-    VERMILLION,
     styled,
 )
+from populora_core.report.scored import TEST, scored
 from populora_core.report.series import totals, where
 from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
+from populora_core.store.manifest import EVALUATION
 from populora_plugins.pages.lead import BASE_STYLE, lead_plots
 from populora_plugins.pages.lineage import averages, lineage_plot, replacements
 from populora_plugins.pages.lines import (
@@ -54,9 +55,9 @@ MOST_SQUARES = 20  # members a side of the heat map; beyond, only those alive
 
 def sections(figures: Figures) -> list[ReportSection]:
     """All sections that have something to show."""
-    order = figures.types()
+    order, lead = figures.types(), tuple(lead_plots(figures))
     found = (
-        ReportSection("lead", "What happened?", "", tuple(lead_plots(figures)), folded=False),
+        ReportSection("lead", "What happened?", "", lead, folded=False),
         _metric_section(
             figures,
             "learning",
@@ -65,20 +66,14 @@ def sections(figures: Figures) -> list[ReportSection]:
             "rate is no failure: both sides may be getting better.",
             metrics.LEARNING,
         ),
-        _ratings(figures),
+        *([] if "solo" in figures.roles() else [_ratings(figures)]),
         _metric_section(
             figures,
             "complexity",
             "Do problems grow more complex, and stay new?",
             "Four measures of the programs that teachers write, and how much of them is new.",
-            (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS),
-        ),
-        _metric_section(
-            figures,
-            "coverage",
-            "Do they keep exploring?",
-            "A population that collapses asks the same few things again and again.",
-            (metrics.CELLS, metrics.SPREAD, metrics.DUPLICATES),
+            (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS, metrics.CELLS),
+            lead,
         ),
         _metric_section(
             figures,
@@ -105,9 +100,12 @@ def sections(figures: Figures) -> list[ReportSection]:
 
 
 def _metric_section(
-    figures: Figures, key: str, title: str, says: str, shown: Iterable[Metric]
+    figures: Figures, key: str, title: str, says: str, shown: Iterable[Metric], lead: Iterable[Plot] = ()
 ) -> ReportSection:
-    return ReportSection(key, title, says, drawn(metric_plot(figures, metric) for metric in shown))
+    """The plots of some metrics, without those whose numbers lead the report."""
+    plots = drawn(metric_plot(figures, metric) for metric in shown)
+    led = [plot.table for plot in lead]
+    return ReportSection(key, title, says, tuple(plot for plot in plots if plot.table not in led))
 
 
 def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
@@ -153,7 +151,7 @@ def _ratings(figures: Figures) -> ReportSection:
         "Who is strong, and who beats whom?",
         "Ratings come from matches between the roles, so they compare members of this run with each other, "
         "and both roles cannot rise together.",
-        drawn([*plots, _matchups(figures)]),
+        drawn([*plots, _matchups(figures) if len(figures["matches"]) > 1 else None]),
         (ReportTable("Ratings after the newest matches", rows),),
     )
 
@@ -169,9 +167,10 @@ def _matchups(figures: Figures) -> Plot | None:
         for (teacher, student), match in met.items()
     }
     alive = {row["member_id"] for row in figures["members"] if row["died_generation"] is None}
+    sides = [{pair[place] for pair in met} for place in (0, 1)]
 
     def side(place: int) -> list[str]:
-        ids = {pair[place] for pair in met}
+        ids = sides[place]
         shown = ids if len(ids) <= MOST_SQUARES else sorted(ids & alive)[:MOST_SQUARES]
         return [
             short_id(member) for member in sorted(shown, key=lambda member: (strength(place, member), member))
@@ -188,6 +187,8 @@ def _matchups(figures: Figures) -> Plot | None:
         "Per cent of a student's attempts at a teacher's problems that are correct, over the whole run: blue above the "
         "mean, orange below it. The hardest teachers are on top, the best students on the left."
     )
+    if max(map(len, sides)) > MOST_SQUARES:
+        says += f" Of more than {MOST_SQUARES} on a side only the living are shown, at most {MOST_SQUARES}."
     return heat_map("Match-ups", says, side(0), side(1), cells)
 
 
@@ -205,12 +206,8 @@ def _verdicts(figures: Figures) -> ReportSection:
             shares=True,
         )
         for what, title, says in (
-            (
-                "proposals",
-                "Refused proposals",
-                "Why the verifier refused teachers' proposals; the rest is valid.",
-            ),
-            ("attempts", "Failed attempts", "Why students' answers are not correct; the rest is."),
+            ("proposals", "Refused proposals", "Why the verifier refused proposals; the rest is valid."),
+            ("attempts", "Failed attempts", "Why answers are not correct, at anchors too; the rest is."),
         )
         for name in figures.types()
     ]
@@ -251,7 +248,7 @@ def _evaluations(figures: Figures) -> ReportSection:
     """Held-out suites, where the run was evaluated on any."""
     plots = []
     shown = {(row["suite"], row["benchmark"]) for row in figures["evaluations"] if row["suite"] != YARDSTICK}
-    for suite, benchmark in sorted(shown):
+    for suite, benchmark in sorted(shown - _led(figures)):
         rows = where(figures["evaluations"], suite=suite, benchmark=benchmark)
         lines = []
         for role in sorted({row["role"] or "base" for row in rows}):
@@ -276,43 +273,39 @@ def _evaluations(figures: Figures) -> ReportSection:
     )
 
 
+def _led(figures: Figures) -> set[tuple[str, str]]:
+    """The one series of the suite that leads the report, which has its course; none where there are more."""
+    suites = {item.suite for item in scored(figures.run.directory)}
+    rows = [
+        row
+        for row in figures["evaluations"]
+        if row["suite"] in suites and row["benchmark"].endswith(f", {TEST}")
+    ]
+    found = {(row["suite"], row["benchmark"]) for row in rows}
+    return found if len(found) == 1 and not where(rows, role="teacher") else set()
+
+
 def _cost(figures: Figures) -> ReportSection:
     spent: dict[int, dict[str, float]] = {}
     for row in figures["stages"]:
         if row["generation"] > 0:
             own = spent.setdefault(row["generation"], {})
-            own[row["stage"]] = row["seconds"]
+            name = "evaluate" if row["stage"].startswith(EVALUATION) else row["stage"]
+            own[name] = own.get(name, 0.0) + row["seconds"]
             if row["before"]:
                 own[BETWEEN] = own.get(BETWEEN, 0.0) + row["before"]
-    colours = STAGES | {BETWEEN: GREY}
-    colours |= {name: VERMILLION for parts in spent.values() for name in parts if name not in colours}
     tokens = {
         row["generation"]: {name: float(row[key]) for name, (key, _) in TOKEN_PARTS.items()}
         for row in figures["figures_generation"]
     }
     token_colours = {name: colour for name, (_, colour) in TOKEN_PARTS.items()}
+    of_time = "Wall-clock seconds of each stage, and between them."
+    timed = stacked_plot("Time by stage", of_time, "seconds", spent, STAGES | {BETWEEN: GREY}, seconds)
+    of_tokens = "Tokens sampled and trained on in a generation."
+    counted = stacked_plot("Tokens", of_tokens, "tokens", tokens, token_colours)
     return ReportSection(
         "cost",
         "What does it cost?",
         "",
-        drawn(
-            [
-                stacked_plot(
-                    "Time by stage",
-                    "Wall-clock seconds of each stage, and between them.",
-                    "seconds",
-                    spent,
-                    colours,
-                    seconds,
-                ),
-                stacked_plot(
-                    "Tokens",
-                    "Tokens sampled and trained on in a generation.",
-                    "tokens",
-                    tokens,
-                    token_colours,
-                ),
-                metric_plot(figures, metrics.PRICE),
-            ]
-        ),
+        drawn([timed, counted, metric_plot(figures, metrics.PRICE)]),
     )

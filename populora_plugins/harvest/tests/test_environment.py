@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from command import populora
-from conftest import PATIENCE, needs, small_config, start, wait_for
+from conftest import needs, ran, small_config, start, wait_for
 from own_suite import name_own_suite
 from served_fleet import KEY, MEMBERS, TINY, served, tiny_fleet
 from torch.nn.functional import cross_entropy
@@ -134,13 +134,8 @@ def evaluated(
     words += ["--env.agent.runtime.type", "subprocess", "--sampling.max-tokens", "96"]
     words += ["--sampling.temperature", str(temperature)]
     own = {"PYTHONPATH": f"{package.parent}:{ROOT}", "ENDPOINT_KEY": key, "HOME": str(to)}
-    done = subprocess.run(
-        [sys.executable, "-c", EVALUATE, *words],
-        env=os.environ | own | {"no_proxy": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=to,
+    done = ran(
+        [sys.executable, "-c", EVALUATE, *words], env=os.environ | own | {"no_proxy": "127.0.0.1"}, cwd=to
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (traces,) = to.rglob("traces.jsonl")
@@ -226,13 +221,7 @@ def test_a_live_package_hands_out_verified_problems_without_end(finished: Path, 
         "for task in environment.taskset.take(3):\n"
         "    print(json.dumps(task.data.model_dump()))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": f"{package.parent}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = ran([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": f"{package.parent}:{ROOT}"})
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({row["id"] for row in rows}) == 3

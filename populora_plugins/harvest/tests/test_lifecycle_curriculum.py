@@ -22,8 +22,7 @@ from populora_core.problems.grading import judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Job, Limits, Sandbox, python_of
+from populora_core.sandbox.jobs import Job, Sandbox, python_of
 from populora_core.sandbox.verify import verify, verify_or_raise
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.errors import ArtifactError, RunDirectoryError
@@ -68,12 +67,6 @@ def by_split(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 def sets(by_split: Loaded) -> dict[str, Rows]:
     """Configuration -> its rows in all splits."""
     return {name: joined(splits) for name, splits in by_split.items()}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    with open_sandbox("auto", Limits(), workers=2) as opened:
-        yield opened
 
 
 def problem_of(row: dict) -> Problem:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from pathlib import Path
 
 import pytest
 from command import populora
-from conftest import small_config, start
+from conftest import small_config, start, write_lines
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.lifecycle.loop import train
@@ -38,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"problem_type": kind, "program": program, "inputs": inputs}
         for kind, (program, inputs, _) in ANCHORS.items()
     ]
-    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "own.jsonl", rows)
     config = small_config(
         propose={"types": tuple(ANCHORS), "per_type": 4, "references": (2, 2)},
         anchors={"share": 0.2, "parameters": {"path": str(folder / "own.jsonl")}},

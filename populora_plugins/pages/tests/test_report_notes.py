@@ -49,6 +49,33 @@ def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:
     assert not any("stalled" in note.text for note in notes(solved))
 
 
+def with_rows(figures: Figures, **of: list[dict]) -> Figures:
+    return Figures(figures.run, figures.last, {**figures.rows, **of})
+
+
+def test_the_headline_says_which_end_of_a_run_had_no_problem(written: Path) -> None:
+    figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
+
+    def told(*empty: int) -> str:
+        nothing = {"solve_rate": None, "problems_judged": 0}
+        rows = [row | nothing if row["generation"] in empty else row for row in figures["figures_generation"]]
+        return headline(with_rows(figures, figures_generation=rows))[-1]
+
+    assert "50\u00a0% of what their teachers ask, with none judged at first." in told(1, 2)
+    assert told(5, 6).startswith("No problem of the last 2 generations was solved or failed")
+
+
+def test_nothing_is_said_of_a_type_that_is_no_longer_asked_nor_of_an_entropy_that_is_not_known(
+    written: Path,
+) -> None:
+    figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
+    asked = [row for row in figures["figures_type"] if row["generation"] < 4]
+    like = figures["figures_member"][0]
+    learnt = [like | {"generation": g, "entropy": 1.0 if g < 4 else None} for g in range(1, 7)]
+    said = [note.text for note in notes(with_rows(figures, figures_type=asked, figures_member=learnt))]
+    assert not [text for text in said if "predict output" in text or "entropy" in text]
+
+
 def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
     figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
 
@@ -57,8 +84,8 @@ def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
             {**row, "distinct_programs": count}
             for row, count in zip(figures["figures_generation"], programs, strict=True)
         ]
-        fallen = Figures(figures.run, figures.last, {**figures.rows, "figures_generation": rows})
-        return any(note.kind == "watch" and "Distinct programs fall" in note.text for note in notes(fallen))
+        said = notes(with_rows(figures, figures_generation=rows))
+        return any(note.kind == "watch" and "Distinct programs fall" in note.text for note in said)
 
     assert told([20, 20, 15, 10, 8, 8])
     assert not told([20, 20, 19, 19, 18, 18])
@@ -113,8 +140,8 @@ def test_a_child_that_goes_at_a_later_evolution_outlived_the_next(written: Path)
         | {"child_id": f"student-{slot:02d}-g{g:04d}"}
         for g, slot, born in went
     ]
-    evolved = Figures(figures.run, figures.last, figures.rows | {"evolutions": rows})
-    told = [note.text for note in notes(evolved) if note.section == "evolution"]
+    said = notes(with_rows(figures, evolutions=rows))
+    told = [note.text for note in said if note.section == "evolution"]
     assert told == ["2 of 3 student children outlived the next evolution."]
 
 
@@ -127,7 +154,7 @@ def test_a_command_that_a_note_offers_takes_names_of_the_run_as_words(written: P
         for row in figures["figures_type"]
     ]
     ratings = [row | {"member_id": evil, "eligible": False} for row in figures["ratings"]]
-    changed = Figures(figures.run, figures.last, figures.rows | {"figures_type": rows, "ratings": ratings})
-    offered = [shlex.split(note.command) for note in notes(changed) if "touch" in note.command]
+    said = notes(with_rows(figures, figures_type=rows, ratings=ratings))
+    offered = [shlex.split(note.command) for note in said if "touch" in note.command]
     assert {words[1] for words in offered} == {"query", "inspect"}
     assert all(sum("$(touch" in word for word in words) == 1 for words in offered)

@@ -182,22 +182,16 @@ def test_long_text_is_cut_and_says_so() -> None:
 def test_a_report_shows_every_part_that_the_run_has_rows_for(figures: Figures) -> None:
     shown = {section.key: section for section in sections(figures)}
     assert set(shown) == {
-        *("lead", "learning", "ratings", "complexity", "coverage", "policies"),
+        *("lead", "learning", "ratings", "complexity", "policies"),
         *("verdicts", "evolution", "cost", "samples"),
     }
     titles = {plot.title for section in shown.values() for plot in section.plots}
-    assert {
-        "Solve rate",
-        "Match-ups",
-        "Policy entropy",
-        "Time by stage",
-        "Tokens",
-        "Teachers' reward",
-    } <= titles
-    assert {"AST depth", "Cyclomatic complexity", "Lines of code", "Variables"} <= titles
+    assert {"Solve rate", "Match-ups", "Policy entropy", "Time by stage", "Tokens"} <= titles
+    assert {"Teachers' reward", "AST depth", "Cyclomatic complexity", "Lines of code", "Variables"} <= titles
     assert {"Ratings of the teachers", "Lineage of the students", "Coverage of the problem space"} <= titles
     for name in PROBLEM_TYPES:
         assert f"Refused proposals: {text.plain(name)}" in titles
+    assert metrics.PROGRAMS.title not in titles, "it leads"
 
 
 def test_a_sample_shows_the_exact_prompt_and_every_attempt(figures: Figures) -> None:
@@ -215,8 +209,13 @@ def test_a_call_is_shown_as_it_is_written(arguments: str, written: str) -> None:
     assert text.call(arguments) == written
 
 
+def plot_of(figures: Figures, title: str) -> Plot:
+    (plot,) = (plot for section in sections(figures) for plot in section.plots if plot.title == title)
+    return plot
+
+
 def test_solve_rates_are_those_of_the_view(figures: Figures) -> None:
-    plot = next(p for s in sections(figures) for p in s.plots if p.title == "Solve rate")
+    plot = plot_of(figures, "Solve rate")
     for label, value in newest(plot).items():
         rows = [
             r for r in figures["figures_type"] if text.plain(r["problem_type"]) == label and r["problems"]
@@ -224,27 +223,29 @@ def test_solve_rates_are_those_of_the_view(figures: Figures) -> None:
         assert value == text.percent(max(rows, key=lambda row: row["generation"])["solve_rate"])
 
 
-def test_a_teacher_without_a_judged_problem_is_not_the_hardest(written: Path) -> None:
+def test_a_teacher_without_a_judged_problem_is_not_the_hardest_and_a_large_side_shows_the_living(
+    written: Path,
+) -> None:
     figures = read_figures(written, samples=False)
     (match,) = figures["matches"]
-    unjudged, other = "teacher-00-g0000", "teacher-01-g0000"
-    rows = [match | {"teacher_id": unjudged, "judged": 0, "correct": 0.0}, match | {"teacher_id": other}]
-    met = Figures(figures.run, figures.last, figures.rows | {"matches": rows})
-    (plot,) = (plot for section in sections(met) for plot in section.plots if plot.title == "Match-ups")
-    drawn = str(plot.drawing)
+    unjudged, other, *more = (f"teacher-{number:02d}-g0000" for number in range(21))
+
+    def matchups(*others: str) -> Plot:
+        rows = [match | {"teacher_id": unjudged, "judged": 0, "correct": 0.0}]
+        rows += [match | {"teacher_id": name} for name in others]
+        met = Figures(figures.run, figures.last, figures.rows | {"matches": rows})
+        return plot_of(met, "Match-ups")
+
+    drawn = str(matchups(other).drawing)
     assert drawn.index(text.short_id(other)) < drawn.index(text.short_id(unjudged)), "from the top"
+    assert "living" not in matchups(other).says
+    large = matchups(other, *more)
+    assert "only the living are shown" in large.says and text.short_id(other) not in str(large.drawing)
 
 
 def test_evaluations_appear_once_there_are_any(figures: Figures) -> None:
     scores = [
-        {
-            "generation": g,
-            "suite": "held-out",
-            "benchmark": "mini",
-            "role": "student",
-            "members": 2,
-            "score": 0.2 * g,
-        }
+        {"generation": g, "suite": "held-out", "benchmark": "mini", "role": "student", "score": 0.2 * g}
         | {"lowest": 0.1 * g, "highest": 0.3 * g}
         for g in (1, 3)
     ]
@@ -266,10 +267,23 @@ def test_scores_of_two_temperatures_are_two_series_and_a_greedy_ones_name_says_n
     evaluated_warm: Figures,
 ) -> None:
     newest = [row for row in evaluated_warm["evaluations"] if row["generation"] == 2]
-    assert {row["benchmark"]: (row["score"], row["members"]) for row in newest} == {
-        "counting, pass@1, validation": (0.5, 1),
-        "counting, pass@1, T 0.6, validation": (0.75, 1),
+    assert {row["benchmark"]: row["score"] for row in newest} == {
+        "counting, pass@1, validation": 0.5,
+        "counting, pass@1, T 0.6, validation": 0.75,
     }
+
+
+def test_the_time_of_all_evaluations_is_one_part_of_a_bar(evaluated_warm: Figures) -> None:
+    plot = plot_of(evaluated_warm, "Time by stage")
+    assert newest(plot)["evaluate"] == text.seconds(2 * 1.5)
+    assert not [key.label for key in plot.keys if "warm" in key.label]
+
+
+def test_a_record_that_names_no_origin_has_a_report(written: Path) -> None:
+    record = json.loads((written / RECORD).read_text())
+    del record["forked_from"]
+    (written / RECORD).write_text(json.dumps(record))
+    assert "forked_from" in render([read_figures(written)])
 
 
 def test_scores_of_two_temperatures_are_drawn_apart(evaluated_warm: Figures) -> None:
@@ -360,5 +374,5 @@ def test_a_solo_member_is_shown_in_both_roles(finished_solo: Path) -> None:
     figures = read_figures(finished_solo)
     plots = {plot.title: plot for section in sections(figures) for plot in section.plots}
     assert list(newest(plots["Policy entropy"])) == ["teachers", "students"]
-    assert {"Match-ups", "Ratings of the solos"} <= set(plots)
-    Page(render([figures]))
+    assert not {"Match-ups", "Ratings of the solos"} & set(plots), "it meets itself alone"
+    assert "attempts, at anchors too" in "".join(Page(render([figures])).words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
@@ -10,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.report import text
-from populora_core.report.charts import Series, line_plot
+from populora_core.report.charts import HeatMapCell, Series, heat_map, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.svg import spread, tick_labels, ticks
-from populora_plugins.pages.lines import smoothed
+from populora_plugins.pages.lines import one_error, smoothed
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 10))
@@ -61,6 +62,23 @@ def test_a_line_is_broken_where_there_is_no_value() -> None:
     (line,) = (e for e in ElementTree.fromstring(str(plot.drawing)).iter() if e.get("stroke-width") == "2")
     assert line.get("d", "").count("M") == 2
     assert line_plot("t", "s", "u", [Series("a", LINES[0], [(1, None)])]) is None
+
+
+def test_a_band_is_broken_where_there_is_no_value_or_no_error() -> None:
+    points = [(1, 1.0), (2, None), (3, 3.0), (4, 4.0), (5, 5.0), (6, 6.0)]
+    pieces = one_error(points, {1: 0.5, 3: 0.5, 4: 0.5, 6: 0.5})
+    assert [[x for x, *_ in piece] for piece in pieces] == [[1], [3, 4], [6]]
+    assert one_error(points, {}) == ()
+
+
+def test_the_key_of_a_heat_map_ends_at_shares_that_there_are() -> None:
+    cells = {("t", name): HeatMapCell(value, "") for name, value in (("a", 1.0), ("b", 1.0), ("c", 0.1))}
+    plot = heat_map("t", "s", ["t"], ["a", "b", "c"], cells)
+    assert plot is not None
+    drawn = str(plot.drawing).replace(text.NARROW, " ")
+    assert ">10 %<" in drawn and ">100 % solved<" in drawn
+    *squares, low, _, _, _, _, _, _, _, _, _, high = re.findall('fill="(#[^"]+)"', drawn)
+    assert squares == [high, high, low], "they have the colour of their share"
 
 
 def test_a_long_line_is_smoothed_and_its_single_points_are_thin() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from benchmark_rows import ROWS
-from conftest import alive, needs, wait_for
+from conftest import alive, needs, ran, wait_for
 
 from populora_core.benchmarks.benchmark import ItemScore, Response, benchmark
 from populora_core.problems.verdicts import AttemptVerdict
@@ -272,7 +272,7 @@ def test_the_versions_of_the_library_are_recorded() -> None:
 def in_worker(code: str) -> str:
     """What code prints that runs in the worker's module after it has been disarmed."""
     program = f"import sys; sys.path.insert(0, {str(math_judge.WORKER.parent)!r})\nimport math_worker\n{code}"
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-P", "-c", program], check=True)
     return done.stdout
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from populora_core.support.shipped import REPOSITORY
 
@@ -38,7 +42,8 @@ def nobody(line: str) -> None:
     """Who hears nothing of a study."""
 
 
-def small_study(tmp_path: Path) -> Path:
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
     """The study's file, in a folder that takes all it makes."""
     suite = (
         (REPOSITORY / "configs/suites/tiny.toml").read_text().replace("validation = 0.5", "validation = 0.97")
@@ -47,3 +52,13 @@ def small_study(tmp_path: Path) -> Path:
     study = tmp_path / "study.toml"
     study.write_text(SMALL.format(folder=tmp_path, configs=REPOSITORY / "configs"))
     return study
+
+
+def changed(base: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    """The settings, by section and key, that another configuration has otherwise."""
+    return {
+        f"{section}.{key}"
+        for section, settings in other.items()
+        for key, value in settings.items()
+        if base[section].get(key) != value
+    }

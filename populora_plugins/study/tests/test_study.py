@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from conftest import PATIENCE, alive, small_config, wait_for
-from small_study import nobody, small_study
+from conftest import PATIENCE, alive, ran, small_config, wait_for
+from small_study import nobody
 
 from populora_core.runs.run import begin
 from populora_core.support.aliases import Say
@@ -35,11 +35,6 @@ from populora_plugins.study.play import Assignment, play
 from populora_plugins.study.report import write_report
 from populora_plugins.study.summary import MOST_BYTES, origin_of, read_summary, stage_versions, write_summary
 from populora_plugins.study.verdicts import read_results, write_verdicts
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    return small_study(tmp_path)
 
 
 def start(study: Path) -> subprocess.Popen:
@@ -67,13 +62,10 @@ with own_server():
 
 def flow(study: Path) -> list:
     """State, message and artifacts of the Prefect flow, in a process and a home of its own."""
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", FLOW, str(study)],
         cwd=REPOSITORY,
         env=os.environ | {"PREFECT_HOME": str(study.parent / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 from command import populora
 from conftest import wait_for
-from small_study import nobody, small_study
+from small_study import nobody
 
 from populora_core.runs.heartbeat import Beat, Heartbeat
 from populora_core.support.errors import StudyError
 from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.play import play
 from populora_plugins.study.summary import read_summary, write_summary
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    return small_study(tmp_path)
 
 
 def test_void_summaries_are_set_aside(small: Path) -> None:

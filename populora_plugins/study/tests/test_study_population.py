@@ -9,6 +9,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from small_study import changed
 
 from populora_core.runs.run import begin
 from populora_core.support.errors import ConfigError
@@ -108,18 +109,9 @@ def test_the_opposite_refutes(tmp_path: Path) -> None:
 
 def test_the_arms_differ_from_the_population_in_one_thing_each() -> None:
     study, configs = load_study(STUDY)
-    population = configs["pop-4+4"]
-    changed = {
-        arm: {
-            f"{section}.{key}"
-            for section, settings in population.as_json().items()
-            for key, value in settings.items()
-            if configs[arm].as_json()[section][key] != value
-        }
-        for arm in ARMS[1:]
-    }
+    population = configs["pop-4+4"].as_json()
     sizes = {"population.teachers", "population.students"}
-    assert changed == {
+    assert {arm: changed(population, configs[arm].as_json()) for arm in ARMS[1:]} == {
         "islands": {"population.islands"},
         "averaged": {"evolve.average_every"},
         "teachers-4+1": {"population.students", "propose.per_type"},

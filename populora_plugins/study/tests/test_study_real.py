@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_study import changed
 
 from populora_core.config.files import merged, read_config
 from populora_core.config.sections import GradeSection
@@ -63,7 +63,7 @@ def test_a_claim_is_decided_by_what_its_arms_score(
 def test_the_arms_differ_in_what_they_are_named_after() -> None:
     asked = study()
     base = merged(read_config(STUDY.parent / "real.toml"), asked.settings)
-    assert {arm.name: _changed(base, merged(base, arm.settings)) for arm in asked.arms} == {
+    assert {arm.name: changed(base, merged(base, arm.settings)) for arm in asked.arms} == {
         "self-play": set(),
         "format-only": {"grade.teacher_reward"},
         "pool": {
@@ -77,15 +77,6 @@ def test_the_arms_differ_in_what_they_are_named_after() -> None:
     assert {arm.config for arm in asked.arms} == {"real.toml"}
     assert {arm.generations for arm in asked.arms} == {24}
     assert {asked.arm(name).seeds for name in asked.compared} == {(0, 1, 2, 3, 4)}
-
-
-def _changed(base: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
-    return {
-        f"{section}.{key}"
-        for section, settings in other.items()
-        for key, value in dict(settings).items()  # type: ignore[call-overload]
-        if dict(base[section]).get(key) != value  # type: ignore[call-overload]
-    }
 
 
 def test_the_page_names_the_margin_of_every_claim() -> None:

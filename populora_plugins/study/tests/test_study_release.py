@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import populora
 from peft import PeftModel
-from small_study import nobody, small_study
+from small_study import nobody
 
 from populora_core.model.base import load_base
 from populora_core.support.errors import ArtifactError, StudyError
@@ -17,11 +17,6 @@ from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.outcomes import taken_home
 from populora_plugins.study.release import plan_release, release
 from populora_plugins.study.summary import Summary, Value, read_summary, write_summary
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    return small_study(tmp_path)
 
 
 def make_pair(study: Path) -> Path:

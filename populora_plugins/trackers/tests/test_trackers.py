@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import GENERATIONS, contents, needs, small_config, start, wait_for
+from conftest import GENERATIONS, contents, needs, ran, small_config, start, wait_for
 
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.report.figures import read_figures
@@ -250,7 +250,7 @@ with Session(Run.open({str(directory)!r})) as session:
         trackers.follow(whole_generations(refresh(session.run.directory)))
 print(*sorted({{"tensorboard", "wandb"}} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", ALONE + code], check=True)
     assert done.stdout.strip() == ""
     assert sorted(path.name for path in directory.iterdir()) == before
 
@@ -278,9 +278,7 @@ try:
 except OSError:
     print(tries())
 """
-    done = subprocess.run(
-        [*without_network, sys.executable, "-c", ALONE + code], capture_output=True, text=True, check=True
-    )
+    done = ran([*without_network, sys.executable, "-c", ALONE + code], check=True)
     assert done.stdout.split() == ["0", "1"]
     assert same(in_wandb(directory), directory)
 

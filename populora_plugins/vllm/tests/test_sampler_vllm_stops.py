@@ -23,8 +23,7 @@ from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.sampler.requests import Completion, Request, Sampler
 from populora_core.sampler.spec import ModelSpec
-from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits, Sandbox
+from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.support.aliases import Row
 from populora_core.support.finish import FinishReason
@@ -81,12 +80,6 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     yield pair
     pair.torch.close()
     pair.vllm.close()
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with open_sandbox("auto", Limits(), workers=1) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", INSIDE)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from conftest import ran
 from vllm_members import ALPHA, FOLDER, MEMBERS, RANK, adapter, asked, assert_alike, needs_vllm, new_sampler
 
 from populora_core.config.machinery import SamplerSection
@@ -108,13 +107,7 @@ def test_a_whole_generation_runs_on_it(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(GENERATION)
     directory = tmp_path / "run"
     words = ["run", "--plain", "--config", str(tmp_path / "config.toml"), "--run-dir", str(directory)]
-    done = subprocess.run(
-        [sys.executable, "-m", "populora_core.commands", *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = ran([sys.executable, "-m", "populora_core.commands", *words], cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     for stage in ("propose", "solve"):
         manifest = json.loads((directory / "generations" / "0001" / stage / "manifest.json").read_text())

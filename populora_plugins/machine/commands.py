@@ -25,12 +25,12 @@ BENCHES = (
     "verifier",
 )
 
-machine_app = typer.Typer()
+app = typer.Typer()
 image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
-machine_app.add_typer(image_app, name="image", rich_help_panel=MACHINES)
+app.add_typer(image_app, name="image", rich_help_panel=MACHINES)
 
 
-@machine_app.command(rich_help_panel=MACHINES)
+@app.command(rich_help_panel=MACHINES)
 def config(
     key: Annotated[
         str | None, typer.Argument(metavar="[KEY]", help="a section, a key, or the end of one: attempts")
@@ -39,8 +39,8 @@ def config(
     """Every setting of a run, or those of one name: default, what it may be, what it means."""
     from rich.text import Text
 
-    from populora_core.config.reference import groups, matching
     from populora_core.terminal.screen import console, titled_table
+    from populora_plugins.machine.settings_reference import groups, matching
 
     for group in groups() if key is None else matching(key):
         rows = (map(Text, (item.key, item.default, item.kind, item.meaning)) for item in group.settings)
@@ -48,7 +48,7 @@ def config(
         console.print(titled_table(title, ("key", "default", "value", "meaning"), map(tuple, rows), box=None))
 
 
-@machine_app.command(rich_help_panel=SCIENCE)
+@app.command(rich_help_panel=SCIENCE)
 def verify(
     file: Annotated[
         typer.FileText,
@@ -67,7 +67,7 @@ def verify(
     """Run programs in the sandbox: JSON lines in, JSON lines out, in the same order."""
     from populora_core.sandbox.backends import open_sandbox
     from populora_core.sandbox.jobs import Limits
-    from populora_core.sandbox.jsonl import verify_lines
+    from populora_plugins.machine.job_lines import verify_lines
 
     limits = Limits(cpu_seconds=time_limit, wall_seconds=4 * time_limit, memory_bytes=memory_limit << 20)
     with open_sandbox(sandbox, limits, os.cpu_count() or 1) as opened:
@@ -90,19 +90,18 @@ def image_build(
     ] = False,
 ) -> None:
     """Build the image that the docker sandbox runs programs in. Needs a Docker daemon on this machine."""
-    from populora_core.sandbox import image
     from populora_core.terminal.screen import narrated
+    from populora_plugins.machine import sandbox_image
 
     if base_image is not None and from_debootstrap:
         raise typer.BadParameter("give --base-image or --from-debootstrap, not both")
     with narrated() as say:
-        tag = image.build(
-            image.debootstrap_base(say) if from_debootstrap else base_image or image.DEFAULT_BASE, say
-        )
+        base = sandbox_image.debootstrap_base(say) if from_debootstrap else base_image
+        tag = sandbox_image.build(base or sandbox_image.DEFAULT_BASE, say)
     print(typed(f"{tag} is built; --sandbox auto now takes docker, and populora doctor shows it"))
 
 
-@machine_app.command(rich_help_panel=SCIENCE)
+@app.command(rich_help_panel=SCIENCE)
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"one of: {', '.join(BENCHES)}")],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of a table")] = False,
@@ -125,14 +124,14 @@ def bench(
     print(harness.as_json(name, rows)) if as_json else harness.print_table(name, rows)
 
 
-@machine_app.command(rich_help_panel=MACHINES)
+@app.command(rich_help_panel=MACHINES)
 def doctor(
     require: Annotated[
         Literal["nothing", "sandbox"], typer.Option(help="fail unless this works")
     ] = "nothing",
 ) -> None:
     """Say what this machine can do, and what to install for more."""
-    from populora_core.commands.doctor import examine
+    from populora_plugins.machine.doctor import examine
 
     if not examine(require):
         raise typer.Exit(EXIT_ERROR)

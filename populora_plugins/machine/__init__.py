@@ -1,0 +1,1 @@
+"""Commands that need no run: about this machine, its sandboxes, and every setting."""
