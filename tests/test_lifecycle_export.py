@@ -20,8 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle.export import CARD, export_member, known_as, take
-from populora_core.lifecycle.loop import train
+from populora_core.lifecycle.loop import fork, train
 from populora_core.lifecycle.naming import BEST
+from populora_core.lifecycle.progress import evaluation_of, suite_for
 from populora_core.lifecycle.standing import named, newest_generation
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
@@ -205,6 +206,23 @@ def test_the_commands_for_vllm(run: Run, tmp_path: Path) -> None:
     for done in (adapter, merged):
         elsewhere = done.command.replace(str(done.folder), done.folder.name)
         assert f"\n{elsewhere}\n" in (done.folder / CARD).read_text()
+
+
+def test_a_generation_that_is_not_there_is_called_so(run: Run, tmp_path: Path) -> None:
+    refused = pytest.raises(RunDirectoryError, match="no complete generation 9")
+    with refused:
+        take(run, BEST, 9)
+    with refused, Session(Run.open(shutil.copytree(run.directory, tmp_path / "run"))) as session:
+        evaluation_of(session, suite_for(run, "validity"), generation=9)
+
+
+def test_a_fork_takes_a_base_that_moved_and_no_other(run: Run, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(run.config.base.folder(), tmp_path / "moved"))
+    assert fork(run, 1, tmp_path / "fork", over(run, str(moved)).config).config.base.folder() == moved
+    (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")
+    with pytest.raises(BaseModelError, match="is not the one that this run began with"):
+        fork(run, 1, tmp_path / "other", over(run, str(moved)).config)
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) -> None:

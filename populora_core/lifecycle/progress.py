@@ -17,7 +17,7 @@ from populora_core.lifecycle.run_evaluation import (
     evaluations_of,
     selection,
 )
-from populora_core.lifecycle.standing import newest_generation
+from populora_core.lifecycle.standing import newest_generation, require_generation
 from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
@@ -144,6 +144,7 @@ def evaluation_of(
             fix="leave --members out, or give a suite file",
         )
     at = newest_generation(session.run) if generation is None else generation
+    require_generation(session.run, at)
     asked = own_evaluation(session, suite, at)
     if asked is None:
         raise RunDirectoryError(

@@ -23,17 +23,9 @@ from populora_core.stages.measure import SANDBOX, SELECTION, measure
 from populora_core.stages.table import Stage, file_name
 from populora_core.store.artifacts import supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import (
-    EVALUATION,
-    Manifest,
-    generation_dir,
-    intact,
-    read_manifest,
-    stage_dir,
-)
+from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, read_manifest, stage_dir
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.typed import shown
 
 SOLVERS, TEACHERS = "solvers", "teachers"
 PLAYING = {SOLVERS: Role.STUDENT, TEACHERS: Role.TEACHER}
@@ -174,15 +166,6 @@ def supersede_outdated(run: Run, generation: int) -> list[Path]:
 
 def chosen_members(run: Run, generation: int, members: str) -> dict[str, str]:
     """member_id -> sha256 of its weights, of the chosen members."""
-    source = population_folder(run, generation)
-    manifest = read_manifest(source)
-    if manifest is None or not intact(source, manifest):
-        raise RunDirectoryError(
-            f"{run.directory} has no complete generation {generation}",
-            expected=f"a generation up to {newest_generation(run)}",
-            got="damaged files" if manifest else "nothing",
-            fix=f"populora resume {shown(run.directory)} makes what is missing",
-        )
     rows = living(run, generation)
     hashes = {row["member_id"]: row["adapter_sha256"] for row in rows}
     if members == "all":

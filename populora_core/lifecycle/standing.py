@@ -12,7 +12,7 @@ from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
 from populora_core.stages.plan import input_hash
 from populora_core.stages.table import When, file_name, giver, stages_of
-from populora_core.store.manifest import read_manifest, stage_dir
+from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import shown
@@ -23,8 +23,26 @@ def population_folder(run: Run, generation: int) -> Path:
     return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
 
 
+def require_generation(run: Run, generation: int) -> None:
+    """Raise RunDirectoryError unless the members at the end of a generation are all there."""
+    source = population_folder(run, generation)
+    manifest = read_manifest(source)
+    if manifest is None or not intact(source, manifest):
+        raise RunDirectoryError(
+            f"{run.directory} has no complete generation {generation}",
+            expected=f"a generation up to {newest_generation(run)}",
+            got="damaged files" if manifest else "nothing",
+            fix=f"populora resume {shown(run.directory)} makes what is missing",
+        )
+
+
 def living(run: Run, generation: int) -> list[PopulationRow]:
-    """The rows of the members at the end of a generation."""
+    """The rows of the members at the end of a generation.
+
+    Raises:
+        RunDirectoryError: there is no such generation.
+    """
+    require_generation(run, generation)
     return StageTables(population_folder(run, generation)).rows("population")
 
 
