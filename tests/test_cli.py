@@ -199,6 +199,21 @@ def test_a_run_without_a_question_is_told_that_the_question_is_missing(tmp_path:
     assert "Missing" not in asked.stderr
 
 
+def test_options_that_do_not_go_together_are_refused(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    asked = [
+        (("run", "--preset", "quick", "--dry-run", "--hours", "1"), "--hours or --dry-run"),
+        (("run", "--preset", "quick", "--dry-run", "--run-dir", str(finished)), "already holds a run"),
+        (("evaluate", str(finished), "--base", "tiny"), "a run has a base already"),
+        (("evaluate", str(tmp_path / "adapter"), "--generation", "1"), "no members and no generations"),
+        (("study", "--dry-run", "release", "--to", "x"), "options stand behind"),
+    ]
+    for arguments, told in asked:
+        done = populora(*arguments)
+        assert done.returncode != 0 and told in " ".join(done.stderr.replace("│", "").split()), arguments
+
+
 def test_query_prints_csv_and_json_and_explains_bad_sql(finished: Path) -> None:
     sql = "SELECT generation, count(*) AS n FROM matches GROUP BY 1 ORDER BY 1"
     assert populora("query", finished, sql, "--format", "csv").stdout.splitlines() == [

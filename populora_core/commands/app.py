@@ -115,8 +115,10 @@ def run(
 ) -> None:
     """Start a run: found a population and train it."""
     from populora_core.runs.preflight import load_runnable
-    from populora_core.runs.run import begin
+    from populora_core.runs.run import begin, refuse_occupied
 
+    if dry_run and hours is not None:
+        raise typer.BadParameter("a plan tells the time by itself: leave --hours or --dry-run out")
     overrides = list(settings or [])
     if generations is not None:
         overrides.append(f"run.generations={generations}")
@@ -135,6 +137,7 @@ def run(
     if dry_run:
         from populora_core.commands.plan import print_plan
 
+        refuse_occupied(folder.resolve())
         print_plan(loaded, folder)
         return
     if hours is not None:

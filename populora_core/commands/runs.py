@@ -240,8 +240,12 @@ def evaluate(
     from populora_core.terminal.trusting import trusted_run
 
     if is_adapter(directory):
+        if members != "all" or generation is not None:
+            raise typer.BadParameter("an adapter has no members and no generations: leave them out")
         show_adapter(directory, base, suite, seed, sample)
         return
+    if base is not None:
+        raise typer.BadParameter("a run has a base already; --base is an adapter's")
     run = trusted_run(directory, trust)
     try:
         show_evaluation(run, suite_for(run, suite, seed, sample), members, generation)

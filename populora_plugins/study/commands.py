@@ -32,6 +32,8 @@ def study(
     --again they stay, and nothing is made.
     """
     if context.invoked_subcommand is not None:
+        if config is not None or dry_run or again:
+            raise typer.BadParameter(f"options stand behind `{context.invoked_subcommand}`, which has its own")
         return
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")
