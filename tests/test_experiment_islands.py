@@ -26,7 +26,9 @@ def test_copies_of_one_student_average_and_vote_as_it_answers(finished_solo: Pat
     row = measured(runs, few())
     assert list(row["right"]) == [BASE, "one", "another", AVERAGE, VOTE]
     assert row["right"]["one"] == row["right"]["another"] == row["right"][VOTE]
-    assert row["right"]["one"].keys() == row["right"][AVERAGE].keys() == row["right"][BASE].keys()
+    assert row["right"]["one"].keys() == row["right"][BASE].keys()
+    differing = [item for item, right in row["right"][AVERAGE].items() if right != row["right"]["one"][item]]
+    assert len(differing) <= 1, "the mean of equal updates is theirs, but for what rounding turns"
     assert row["energy_kept"] == 1.0
 
 

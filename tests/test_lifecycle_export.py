@@ -238,14 +238,17 @@ def test_the_exporters_own_folder_is_told_to_nobody(run: Run, tmp_path: Path) ->
     gone = named.config.base.model_copy(update={"path": str(tmp_path / "elsewhere" / "its-name")})
     elsewhere = replace(named, config=named.config.model_copy(update={"base": gone}))
     assert known_as(elsewhere) == "its-name", "a run may be copied without its base"
-    stored = run.config.store.model_copy(update={"url": "s3://bucket/runs?endpoint=http://machine:9000"})
-    named = replace(named, config=named.config.model_copy(update={"store": stored}))
+    for url in (f"file:{tmp_path}/store", "s3://bucket/runs?endpoint=http://machine:9000"):
+        stored = run.config.store.model_copy(update={"url": url})
+        named = replace(named, config=named.config.model_copy(update={"store": stored}))
+        export_member(named, oldest(run), tmp_path / url[:2])
+        card = (tmp_path / url[:2] / CARD).read_text()
+        assert not any(place in card for place in (str(tmp_path), "bucket", "machine"))
     done = export_member(named, oldest(run), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "a-base"
     card = (tmp_path / "out" / CARD).read_text()
     assert "| base model | `a-base`, files" in card
-    assert not any(place in card for place in (str(tmp_path), "bucket", "machine"))
     assert str(folder) in done.command, "the command on this machine works here"
 
 

@@ -111,9 +111,12 @@ def _ways(item: Yardstick) -> tuple[str, str]:
 
 def held_out_claim(item: Scored) -> str:
     """A claim on whether solvers are better than the base on problems that no one trains on."""
-    better = way(item.gain, "better", "worse", "no better for sure")
     where = "" if item.own else f" of another suite, {item.suite},"
-    return f"On held-out problems{where} solvers are {better} than the base: {points(item.gain)}"
+    return f"On held-out problems{where} solvers are {_better(item)} than the base: {points(item.gain)}"
+
+
+def _better(item: Scored) -> str:
+    return way(item.gain, "better", "worse", "no better for sure")
 
 
 def level_claim(item: Scored) -> str:
@@ -171,8 +174,8 @@ def _held_out(directory: Path) -> list[str]:
     return [
         *(f"{claim}." for claim in (level_claim(last), fallen_most(last)) if claim),
         f"On held-out problems ({last.suite}) the base solves {percent(last.base.value)}; "
-        f"the population solved {_course(_few(found))} generations.",
-        f"{held_out_claim(last)}.",
+        f"the population solved {_course(_few(found))}.",
+        f"Solvers are {_better(last)} than the base: {points(last.gain)}.",
     ]
 
 
@@ -182,7 +185,8 @@ def _few(found: Sequence[Scored]) -> Sequence[Scored]:
 
 
 def _course(found: Sequence[Scored]) -> str:
-    return ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
+    scores = ", ".join(f"{percent(item.solvers.value)} after {item.generation}" for item in found)
+    return f"{scores} generation{'s' * (found[-1].generation != 1)}"
 
 
 def validity(directory: Path) -> list[str]:
@@ -193,7 +197,7 @@ def validity(directory: Path) -> list[str]:
     shown = _few(found)
     base = listed([percent(item.base.value) for item in shown])
     return [
-        f"Of the teachers' proposals {_course(shown)} generations were valid; of the base's, with the same references, "
+        f"Of the teachers' proposals {_course(shown)} were valid; of the base's, with the same references, "
         f"{base}: {points(found[-1].gain)}" + (" at last." if len(found) > 1 else ".")
     ]
 

@@ -219,7 +219,7 @@ def _without_folders(told: Any) -> Any:
             return [_without_folders(value) for value in told]
         case str() if "://" in told:  # a store's address names hosts and buckets
             return Path(urlsplit(told).path).name
-        case str() if told.startswith(("/", "~")):
+        case str() if told.startswith(("/", "~", "file:")):
             return Path(told).name
     return told
 

@@ -78,7 +78,7 @@ def strata_plot(item: Scored) -> Plot | None:
         of = item.by_stratum[name]
         title = f"{name.capitalize()}: from {percent(of.base.value)} to {percent(of.solvers.value)} solved"
     says = (
-        f"Score on {item.suite} after {item.generation} generations, with the number of problems: grey is the base, "
+        f"Score on {item.suite} after generation {item.generation}, with the number of problems: grey is the base, "
         "blue the mean of the solvers, lines are 95 % intervals. The title names the first level that the base solves "
         "less than half of."
     )

@@ -26,7 +26,6 @@ from populora_core.report.palette import (
     VERDICTS,
     styled,
 )
-from populora_core.report.scored import TEST, scored
 from populora_core.report.series import totals, where
 from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
 from populora_core.store.manifest import EVALUATION
@@ -73,7 +72,6 @@ def sections(figures: Figures) -> list[ReportSection]:
             "Do problems grow more complex, and stay new?",
             "Four measures of the programs that teachers write, and how much of them is new.",
             (*metrics.COMPLEXITY, metrics.NOVELTY, metrics.PROGRAMS, metrics.CELLS),
-            lead,
         ),
         _metric_section(
             figures,
@@ -100,12 +98,9 @@ def sections(figures: Figures) -> list[ReportSection]:
 
 
 def _metric_section(
-    figures: Figures, key: str, title: str, says: str, shown: Iterable[Metric], lead: Iterable[Plot] = ()
+    figures: Figures, key: str, title: str, says: str, shown: Iterable[Metric]
 ) -> ReportSection:
-    """The plots of some metrics, without those whose numbers lead the report."""
-    plots = drawn(metric_plot(figures, metric) for metric in shown)
-    led = [plot.table for plot in lead]
-    return ReportSection(key, title, says, tuple(plot for plot in plots if plot.table not in led))
+    return ReportSection(key, title, says, drawn(metric_plot(figures, metric) for metric in shown))
 
 
 def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
@@ -248,7 +243,7 @@ def _evaluations(figures: Figures) -> ReportSection:
     """Held-out suites, where the run was evaluated on any."""
     plots = []
     shown = {(row["suite"], row["benchmark"]) for row in figures["evaluations"] if row["suite"] != YARDSTICK}
-    for suite, benchmark in sorted(shown - _led(figures)):
+    for suite, benchmark in sorted(shown):
         rows = where(figures["evaluations"], suite=suite, benchmark=benchmark)
         lines = []
         for role in sorted({row["role"] or "base" for row in rows}):
@@ -271,18 +266,6 @@ def _evaluations(figures: Figures) -> ReportSection:
         "Objective scores, unlike ratings.",
         drawn(plots),
     )
-
-
-def _led(figures: Figures) -> set[tuple[str, str]]:
-    """The one series of the suite that leads the report, which has its course; none where there are more."""
-    suites = {item.suite for item in scored(figures.run.directory)}
-    rows = [
-        row
-        for row in figures["evaluations"]
-        if row["suite"] in suites and row["benchmark"].endswith(f", {TEST}")
-    ]
-    found = {(row["suite"], row["benchmark"]) for row in rows}
-    return found if len(found) == 1 and not where(rows, role="teacher") else set()
 
 
 def _cost(figures: Figures) -> ReportSection:

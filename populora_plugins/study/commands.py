@@ -33,7 +33,9 @@ def study(
     """
     if context.invoked_subcommand is not None:
         if config is not None or dry_run or again:
-            raise typer.BadParameter(f"options stand behind `{context.invoked_subcommand}`, which has its own")
+            raise typer.BadParameter(
+                f"options stand behind `{context.invoked_subcommand}`, which has its own"
+            )
         return
     if config is None:
         raise typer.BadParameter("name the study's file with --config, or ask for `report` or `release`")

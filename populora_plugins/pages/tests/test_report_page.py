@@ -191,7 +191,6 @@ def test_a_report_shows_every_part_that_the_run_has_rows_for(figures: Figures) -
     assert {"Ratings of the teachers", "Lineage of the students", "Coverage of the problem space"} <= titles
     for name in PROBLEM_TYPES:
         assert f"Refused proposals: {text.plain(name)}" in titles
-    assert metrics.PROGRAMS.title not in titles, "it leads"
 
 
 def test_a_sample_shows_the_exact_prompt_and_every_attempt(figures: Figures) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_config
-from store_run import TEACHER, commit_stage, evaluation_row, item_row, write_run
+from store_run import commit_stage, item_row, write_run
 
 from populora_core.benchmarks.metrics import Interval
 from populora_core.benchmarks.scores import BASE
@@ -24,7 +24,6 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.terminal.screen import console
 from populora_plugins.pages.dumbbell import Dumbbell, dumbbell_plot
 from populora_plugins.pages.lead import strata_plot
-from populora_plugins.pages.sections import sections
 
 SUITE = Suite(suite="tiny", benchmarks=(Entry(benchmark="tiny_code_o", dataset="bundled:tiny.parquet"),))
 STUDENTS = ("student-00-g0000", "student-01-g0000")
@@ -144,20 +143,6 @@ def test_the_question_by_level_is_of_the_suite_and_half_that_the_run_tells_of(tm
     with Catalogue(run.directory) as catalogue:
         found = {row["stratum"]: row["base"] for row in catalogue.rows(sql)}
     assert found == {f"level {level}": pytest.approx(base / 10) for level, (base, _) in ANSWERS.items()}
-
-
-@pytest.mark.parametrize("more", [(), (TEACHER,)], ids=["solvers", "teachers too"])
-def test_the_course_of_a_suite_of_one_series_is_drawn_once(tmp_path: Path, more: tuple[str, ...]) -> None:
-    Run.create(tmp_path / "run", small_config(), "digest")
-    directory = write_run(tmp_path / "run")
-    of = {"suite": "tiny", "benchmark": "tiny_code_o", "part": "test"}
-    scores = [evaluation_row(2, who) | of for who in (BASE, *STUDENTS, *more)]
-    tables = {"evaluation_items": rows(2), "evaluations": scores}
-    commit_stage(directory, 2, "evaluate-tiny", tables, config={"suite": SUITE.model_dump(mode="json")})
-    shown = {section.key: section.plots for section in sections(read_figures(directory))}
-    assert any(plot.title.startswith("On held-out problems solvers are") for plot in shown["lead"])
-    titles = {plot.title for plot in shown["evaluations"]}
-    assert ("tiny: tiny_code_o, pass@1, test" in titles) == bool(more), "teachers are not in the lead"
 
 
 def test_only_players_whose_scores_do_not_rise_are_warned_of_falling_entropy(tmp_path: Path) -> None:
