@@ -39,18 +39,6 @@ def test_auto_takes_bfloat16_where_the_cpu_has_it_and_the_base_is_large(
     assert number_bytes(BaseSection(path=str(folder), dtype="auto")) == (2 if has else 4)
 
 
-def test_a_base_and_a_suite_in_files_are_the_same_from_any_working_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    suite = shutil.copy(shipped("configs", "suites", "tiny.toml"), tmp_path / "mine.toml")
-    config = small_config(base={"path": "base"}, evaluate={"suite": "mine.toml"})
-    run = begin(tmp_path / "run", config)
-    assert is_begun_with(run.config, config)
-    monkeypatch.chdir("/")
-    assert (run.config.base.folder(), run.config.evaluate.file()) == (folder, Path(suite))
-
-
 def test_a_run_records_what_auto_chose_and_a_resume_elsewhere_says_so_before_it_starts(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ def test_hostile_programs_that_are_valid_are_measured_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chance and the slack of whatever the verifier takes can be estimated."""
-    monkeypatch.setattr(sampling, "longest_sequence", lambda config: 10**5)  # as of a base that reads more
+    monkeypatch.setattr(sampling, "longest_sequence", lambda *given: 10**5)  # as of a base that reads more
     rows = [
         {"problem_type": kind, "program": program, "inputs": [given], "message": ""}
         for program, given in [*HOSTILE.values(), IDENTITY]

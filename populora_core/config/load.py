@@ -145,9 +145,8 @@ class Config(Section):
     @property
     def attempts(self) -> int:
         """Attempts of one generation at most: where every proposal and anchor is valid, and none solved at once."""
-        population = (
-            self.population
-        )  # each island, or student that peers' problems are dealt to, rounds by itself
+        population = self.population
+        # Each island rounds by itself, and so does each student that peers' problems are dealt to.
         groups = max(1, population.students) if self.anchors.source == "peers" else population.islands
         beside = self.anchors.beside(math.ceil(population.proposers * self.propose.per_type / groups))
         return (self.proposals + groups * len(self.propose.types) * beside) * self.solve.most_attempts

@@ -13,7 +13,7 @@ from populora_core.lifecycle.progress import evaluation_again, score_progress
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.lifecycle.standing import agrees, follows
-from populora_core.model.base import base_digest, require_same
+from populora_core.model.base import base_digest, require_files, require_same
 from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
 from populora_core.report.scalars import whole_generations
@@ -226,6 +226,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
     _require_forkable(source, generation)
     if config.base.path != source.config.base.path:  # it may have moved, but not changed
         folder = config.base.folder()
+        require_files(folder)
         require_same(folder, base_digest(folder), source.record["base_digest"])
     if config.store.url:
         if config.store.url == source.config.store.url:

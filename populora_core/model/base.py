@@ -197,18 +197,18 @@ def require_same(folder: str | Path, digest: str, recorded: str) -> None:
         )
 
 
-def longest_sequence(config: Mapping[str, Any]) -> int:
+def longest_sequence(config: Mapping[str, Any], by_transformers: bool = True) -> int:
     """The longest sequence that a base serves, in tokens.
 
-    Under "longrope" a pass with one longer row turns the keys of all rows by other factors than those in the cache.
+    Under "longrope" transformers turns keys by other factors than those in its cache once one row is longer.
 
     Args:
         config: what its config.json holds.
     """
-    text = config.get("text_config", config)
+    text = config.get("text_config") or config
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     bounds = [text.get("max_position_embeddings", text.get("n_positions"))]
-    if rope.get("rope_type", rope.get("type")) == "longrope":
+    if by_transformers and rope.get("rope_type", rope.get("type")) == "longrope":
         bounds += [each.get("original_max_position_embeddings") for each in (rope, text)]
     return min((bound for bound in bounds if bound is not None), default=sys.maxsize)
 

@@ -308,19 +308,13 @@ def is_begun_with(begun: Config, config: Config) -> bool:
     A precision that `config` names was not chosen.
     """
     dtype = begun.base.dtype if config.base.dtype == "auto" else config.base.dtype
-    chosen = (begun.sampler.engine, begun.sandbox.backend)
-    return _with_choices(begun, begun.base.dtype, *chosen) == _with_choices(config, dtype, *chosen)
+    return begun == _with_choices(config, dtype, begun.sampler.engine, begun.sandbox.backend)
 
 
 def _with_choices(config: Config, dtype: str, engine: str, backend: str) -> Config:
-    """The configuration with the precision, the sampler and the sandbox of a machine.
-
-    A base and a suite in files become the same from any working folder.
-    """
-    places = [f"base.path={json.dumps(path, ensure_ascii=False)}" for path in bases(config)]
-    places += [f"evaluate.suite={json.dumps(file, ensure_ascii=False)}" for file in suites(config)]
+    """The configuration with the precision, the sampler and the sandbox of a machine."""
     here = [f"base.dtype={dtype}", f"sampler.engine={engine}", f"sandbox.backend={backend}"]
-    return apply_overrides(config, [*places, *here])
+    return apply_overrides(config, here)
 
 
 def refuse_occupied(directory: Path) -> None:

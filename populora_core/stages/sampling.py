@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from populora_core.compute.shards import towards
 from populora_core.compute.work import Generate, Prompt, tokens_of
-from populora_core.model.base import load_vocabulary, longest_sequence, quiet_transformers
+from populora_core.model.base import Vocabulary, load_vocabulary, longest_sequence, quiet_transformers
+from populora_core.sampler.engines import TORCH
 from populora_core.stages.adapters import served
 from populora_core.stages.context import StageContext
 from populora_core.support.devices import CUDA
@@ -54,18 +56,23 @@ def room(ctx: StageContext) -> Callable[[str, int], bool]:
     """
     folder = ctx.config.base.folder()
     try:
-        longest = longest_sequence(read_json(folder / "config.json"))
+        longest = longest_sequence(read_json(folder / "config.json"), ctx.config.sampler.engine == TORCH)
     except OSError:  # other machines may have the base, and this one not
         return lambda prompt, tokens: True
-    vocabulary = cache(load_vocabulary)
 
     def fits(prompt: str, tokens: int) -> bool:
-        if len(prompt.encode()) + tokens <= longest:
+        # Where no prompt would leave room the setting is wrong, as the sampler says.
+        if len(prompt.encode()) + tokens <= longest or tokens >= longest:
             return True
         with quiet_transformers():  # it warns of prompts that no one will send
-            return len(ctx.dialect.encode(vocabulary(folder).tokenizer, prompt)) + tokens <= longest
+            return len(ctx.dialect.encode(_vocabulary(folder).tokenizer, prompt)) + tokens <= longest
 
     return fits
+
+
+@lru_cache(maxsize=1)
+def _vocabulary(folder: Path) -> Vocabulary:
+    return load_vocabulary(folder)
 
 
 def shares(ctx: StageContext, members: Mapping[str, float]) -> list[list[str]]:

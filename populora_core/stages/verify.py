@@ -126,7 +126,10 @@ def _of_peers(
 
 
 def _too_long(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, ProposalCheck]:
-    """The valid proposals that a student would have no room to be asked and to answer, as such."""
+    """The valid proposals that a student would have no room to be asked and to answer, as such.
+
+    Context and `solve.max_tokens` are in no key of this stage: no generation with what they refuse was ever solved.
+    """
     fits, tokens = room(ctx), ctx.config.solve.max_tokens
     return {
         proposal_id: replace(

@@ -226,6 +226,8 @@ def _held(name: str) -> Iterator[None]:
         os.fchmod(descriptor, 0o644)  # whatever the umask: other users lock it, too
     except FileExistsError:
         descriptor = os.open(path, os.O_RDONLY)
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o644)
     try:
         if not _taken(descriptor):
             warnings.warn(f"waiting for the GPU {name}: another run holds {path}", DeviceBusy, stacklevel=4)
