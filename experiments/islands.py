@@ -21,14 +21,13 @@ from experiments.heldout import interval
 from populora_core.benchmarks.metrics import voted
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
-from populora_core.compute.breeding import Breed, Child
+from populora_core.lifecycle.mixing import mixed
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
 from populora_core.lifecycle.standing import newest_generation
 from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run, open_runs
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, Player, answers
-from populora_core.store.adapters import WEIGHTS
 from populora_core.support.aliases import Row
 from populora_core.support.errors import StudyError
 from populora_core.support.ids import draw_seed
@@ -59,16 +58,6 @@ def students(runs: Sequence[Run]) -> list[Player]:
     return found
 
 
-def averaged(session: Session, islands: Sequence[Player], work: Path) -> tuple[Player, float]:
-    """The exact mean of the students' updates at their rank, and the share of its squared norm that the rank holds."""
-    folders = {player.member_id: player.folder for player in islands if player.folder is not None}
-    child = Child(AVERAGE, list(folders), "average", {}, draw_seed(0, *folders))
-    shards = session.shards(work.name, work)
-    (bred,) = shards.map([Breed(folders, [child], inherit=False)])
-    made = bred[AVERAGE]
-    return Player(AVERAGE, made["hashes"][WEIGHTS], shards.files / AVERAGE), made["record"]["energy_kept"]
-
-
 def measured(runs: Sequence[Run], suite: Suite) -> Row:
     """The answers of base, students, average and vote: player -> problem -> right or not.
 
@@ -78,7 +67,8 @@ def measured(runs: Sequence[Run], suite: Suite) -> Row:
     adapters = draw_seed(0, *(island.adapter_sha256 for island in islands))
     work, generation = runs[0].directory / f"islands-{adapters:x}", newest_generation(runs[0])
     with Session(runs[0]) as session:
-        average, energy = averaged(session, islands, work)
+        folders = {island.member_id: island.folder for island in islands if island.folder is not None}
+        average, energy = mixed(session, AVERAGE, folders, 0, work)
         exam = Exam(suite, Part.TEST, [BASE_PLAYER, *islands, average])
         rows = answers(session, exam, generation, work / Part.TEST).to_pylist()
     failed = {row["item_id"] for row in rows if row["correct"] is None}

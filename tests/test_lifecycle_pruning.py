@@ -156,6 +156,24 @@ def test_a_fork_of_a_run_that_changes_meanwhile_is_refused(
     assert list((tmp_path / "forks").iterdir()) == []
 
 
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_link_that_fails_is_blamed_on_the_source_only_if_that_changed(
+    copy_of: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    run = Run.open(copy_of())
+
+    def fails(source: Path, target: Path) -> None:
+        if changes:
+            supersede_later(run, 0)
+        raise ArtifactError("the disk is full")
+
+    monkeypatch.setattr("populora_core.lifecycle.loop.link_tree", fails)
+    refused = RunDirectoryError if changes else ArtifactError
+    with pytest.raises(refused, match="changed while it was forked" if changes else "the disk is full"):
+        fork(run, 1, tmp_path / "fork", run.config)
+    assert not (tmp_path / "fork").exists()
+
+
 @pytest.mark.thorough
 def test_a_run_goes_on_from_a_kept_generation_that_was_made_again(copy_of: Callable[[], Path]) -> None:
     """What was pruned of later generations belongs to a history that is set aside."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from populora_core.config.fields import END_OF_SEEDS
@@ -283,12 +282,19 @@ def _inherit(source: Run, generation: int, to: Path, config: Config) -> None:
     """
     origin = {"run": source.directory.name, "generation": generation}
     run = Run.create(to, config, source.record["base_digest"], origin, source.start_digests)
-    with suppress(FileNotFoundError):  # a folder was moved: the fork is not whole, and refused below
+    try:
         for number in range(generation + 1):
             link_tree(generation_dir(source.directory, number), generation_dir(run.directory, number))
         for folder in member_folders(source):
             if int(folder.name[1:]) <= generation:
                 link_tree(folder, run.directory / "members" / folder.parent.name / folder.name)
+    except (FileNotFoundError, ArtifactError):
+        try:
+            _require_forkable(source, generation)
+        except (RunDirectoryError, ArtifactError):
+            pass  # something was moved while it was linked: the fork is not whole, and refused below
+        else:
+            raise
     try:
         _require_forkable(run, generation)
     except (RunDirectoryError, ArtifactError) as error:

@@ -189,7 +189,9 @@ class Assembler:
         """The mean of members as a player, and the share of its energy that the rank can hold."""
         name = ids.draw_seed(0, *(self.adapters[member] for member in members))
         work = self._work / f"soup-{name:x}"
-        return mixed(self.session, SOUP, members, self.generation, self.suite.seed, work)
+        folder = self.session.run.adapter_folder
+        folders = {member: folder(member, self.generation) for member in members}
+        return mixed(self.session, SOUP, folders, self.suite.seed, work)
 
     def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[SureRow]:
         self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")

@@ -39,7 +39,8 @@ def averages(session: Session, suite: Suite, generation: int) -> Iterator[Value]
     if len(members) < 2:
         return
     work = shards_dir(run.directory, generation, f"{AVERAGE}-{suite.suite}")
-    player, _ = mixed(session, AVERAGE, members, generation, suite.seed, work / AVERAGE)
+    folders = {member: run.adapter_folder(member, generation) for member in members}
+    player, _ = mixed(session, AVERAGE, folders, suite.seed, work / AVERAGE)
     rows = answers(session, Exam(suite, Part.TEST, [player]), generation, work / Part.TEST).to_pylist()
     yield from by_level(generation, AVERAGE, ALL, rows)
 
