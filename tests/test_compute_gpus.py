@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.stages.sampling import deal
-from populora_core.support import ids
+from populora_core.support import devices, ids
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import product_rate
 from populora_core.support.errors import ConfigError
@@ -49,8 +48,7 @@ class Look:
 
 @pytest.fixture(autouse=True)
 def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(devices, "LOCKS", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7,1")
 
 

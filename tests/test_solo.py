@@ -19,6 +19,7 @@ from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.lifecycle.export import export_member
 from populora_core.lifecycle.loop import fork, rerun
+from populora_core.lifecycle.standing import newest_following
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
 from populora_core.model.stacked import StackedAdapters
@@ -114,6 +115,11 @@ def test_updates_and_tokens_have_a_row_for_each_role_that_it_plays(finished_solo
             for generation in range(1, GENERATIONS + 1)
             for role in ("student", "teacher")
         ]
+
+
+def test_each_generation_follows_although_its_grades_pay_for_new_cells(finished_solo: Path) -> None:
+    assert Run.open(finished_solo).config.grade.new_cell_bonus > 0
+    assert newest_following(Run.open(finished_solo)) == GENERATIONS
 
 
 @pytest.mark.thorough

@@ -88,11 +88,20 @@ def agrees(run: Run, generation: int) -> bool:
         if found is None:
             return False
         for artifact, when in stage.needs.items():
-            content = contents.get(file_name(artifact)) if when is When.NOW else None
-            if content is not None and found.inputs.get(artifact) not in (None, input_hash([content])):
-                return False
+            content, read = contents.get(file_name(artifact)), found.inputs.get(artifact)
+            if when is When.NOW and content is not None and read not in (None, input_hash([content])):
+                so_far = [*_contents_before(run, generation, artifact), content]  # of a stage that pays for new cells
+                if read != input_hash(so_far):
+                    return False
         contents |= found.contents
     return True
+
+
+def _contents_before(run: Run, generation: int, artifact: str) -> list[str]:
+    """The content hashes of a table in all generations before one, in order."""
+    stages = ((n, giver(artifact, stages_of(n))) for n in range(1, generation))
+    found = (read_manifest(stage_dir(run.directory, number, stage.name)) for number, stage in stages)
+    return [m.contents[file_name(artifact)] for m in found if m and file_name(artifact) in m.contents]
 
 
 def by_play(run: Run, generation: int) -> list[str]:
