@@ -7,7 +7,7 @@ One adapter of rank 8 on all linear layers, as many threads as this process may 
 has to be idle. A floor is what products and memory alone would take, at rates measured in the same run: of a step
 the weights read once, or its products, whichever takes longer; of an update its products forward and back.
 Peak memory and the cost of busy neighbours are of processes of their own: `python -m bench.real WORK BASE` is one.
-TRL is measured where it is installed.
+TRL, and vLLM's build for CPUs (`make vllm`), are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
+from contextlib import ExitStack, closing
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -27,24 +28,37 @@ import torch.nn.functional as F
 from bench import real_others
 from bench.adapters import ours
 from bench.harness import BenchRow, median, ratio, single, status_kib, wall_seconds
-from bench.real_work import GrpoStep, RealDecoding, RealLearning
+from bench.real_work import GrpoStep, RealDecoding, RealLearning, vocabulary_of
 from populora_core.config.sections import BaseSection
 from populora_core.model.base import output_layer
 from populora_core.model.stacked import StackedAdapters
+from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support.aliases import Say
 from populora_plugins.gguf_bases.named import NAMED, named_base
+from populora_plugins.vllm.engine import DISTRIBUTION
 
 BASES = os.environ.get("POPULORA_BENCH_BASES", ",".join(NAMED)).split(",")
 ROWS = (16, 64)
 MEMBERS = 4  # adapters in one step against as many runs of TRL
 NEIGHBOURS = 2
-ALONE = ("ours_step", "peft_update", "trl_step")
-"""Work that is also done in a process of its own, for its memory."""
+TRL, VLLM = "trl", DISTRIBUTION["cpu"]
+ALONE = {
+    "ours_decode": "",
+    "transformers_decode": "",
+    "vllm_decode": VLLM,
+    "ours_step": "",
+    "peft_update": "",
+    "trl_step": TRL,
+}
+"""Work that is also done in a process of its own, for its memory, and the package that it takes, if any."""
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
     """Rows of each base; figures of the machine first."""
     torch.set_num_threads(threads())
+    for package in (TRL, VLLM):
+        if not installed(package):
+            say(f"{package} is not installed: its rows are left out")
     bandwidth, rate = read_rate(), gemm_rate()
     rows = [
         single("threads", threads(), "threads"),
@@ -62,8 +76,8 @@ def run(samples: int, say: Say) -> list[BenchRow]:
         rows += _updates(short, stacked, folder, max(3, samples // 3), rate)
         rows += _steps(short, stacked, folder, max(3, samples // 3), say)
         del base, stacked
-        for work in ALONE:
-            if work != "trl_step" or has_trl():
+        for work, package in ALONE.items():
+            if not package or installed(package):
                 say(f"{name}: memory of {work}")
                 rows.append(single(f"{short}_{work}_peak_gb", alone(work, name)["peak"] / 1e9, "GB"))
         say(f"{name}: beside {NEIGHBOURS} busy neighbours")
@@ -76,10 +90,12 @@ def folder_of(name: str) -> Path:
     return BaseSection(path=named_base(name) if name in NAMED else name).folder()
 
 
-def has_trl() -> bool:
-    """True if TRL is installed; a mere folder of its name does not count."""
-    found = find_spec("trl")
-    return found is not None and found.origin is not None
+def installed(package: str) -> bool:
+    """True if a distribution of this name is installed; a mere folder of its name does not count."""
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
 
 
 def threads() -> int:
@@ -107,18 +123,24 @@ def _decoding(
     tied = output_layer(stacked.model).weight is embedding
     read = sum(parameter.numel() for parameter in parameters) - (0 if tied else embedding.numel())
     floor = max(2 * read / bandwidth, 2.0 * read * count / rate)
-    taken = _in_turns(
-        {
-            "ours": RealDecoding(stacked, count).step,
-            "transformers": real_others.GenerateDecoding(folder, count).step,
-        },
-        samples,
-    )
-    return [
+    asked = stacked.layout, vocabulary_of(stacked.model), count
+    works = {
+        "ours": RealDecoding(TorchSampler(stacked, frozenset()), *asked).step,
+        "transformers": real_others.GenerateDecoding(folder, count).step,
+    }
+    with ExitStack() as until:
+        if installed(VLLM):
+            engine = until.enter_context(closing(real_others.vllm_sampler(folder)))
+            works["vllm"] = RealDecoding(engine, *asked).step
+        taken = _in_turns(works, samples)
+    rows = [
         median(f"{name}_steps_ms", [1e3 * seconds for seconds in taken["ours"]], "ms"),
         ratio(f"{name}_over_floor", taken["ours"], [floor] * samples, "<= 2.5"),
         ratio(f"{name}_transformers_over_ours", taken["transformers"], taken["ours"], ">= 2"),
     ]
+    if "vllm" in taken:
+        rows.append(ratio(f"{name}_vllm_over_ours", taken["vllm"], taken["ours"], ">= 0.7"))
+    return rows
 
 
 def _updates(name: str, stacked: StackedAdapters, folder: Path, samples: int, rate: float) -> list[BenchRow]:
@@ -143,8 +165,7 @@ def _steps(name: str, stacked: StackedAdapters, folder: Path, samples: int, say:
         ),
         median(f"{name}_step_learnt_per_s", [step.tokens / learnt for _, learnt in ours_taken], "tokens/s"),
     ]
-    if not has_trl():
-        say("TRL is not installed: its rows are left out")
+    if not installed(TRL):
         return rows
     best: list[tuple[float, float]] = []
     for setting in real_others.TRL_SETTINGS:
@@ -200,6 +221,9 @@ def work_alone(work: str, name: str) -> dict[str, float]:
     torch.set_num_threads(threads())
     folder = folder_of(name)
     match work:
+        case "ours_decode" | "transformers_decode" | "vllm_decode":
+            decoding = _decoding_alone(work, folder)
+            _, seconds = decoding.step(), decoding.step()
         case "ours_step":
             step = GrpoStep(ours(folder, "bfloat16")[1], 1)
             _, parts = step.seconds(), step.seconds()
@@ -216,6 +240,20 @@ def work_alone(work: str, name: str) -> dict[str, float]:
             taken = real_others.trl_steps(folder, asked, setting, 1)
             seconds = sum(taken[0])
     return {"seconds": seconds, "peak": 1024.0 * status_kib("VmHWM")}
+
+
+def _decoding_alone(work: str, folder: Path) -> RealDecoding | real_others.GenerateDecoding:
+    """The largest number of rows that is decoded, by the sampler that the work names."""
+    count = max(ROWS)
+    if work == "transformers_decode":
+        return real_others.GenerateDecoding(folder, count)
+    stacked = ours(folder, "bfloat16")[1]
+    asked = stacked.layout, vocabulary_of(stacked.model), count
+    if work == "ours_decode":
+        return RealDecoding(TorchSampler(stacked, frozenset()), *asked)
+    del stacked
+    gc.collect()  # our base is not theirs to pay for
+    return RealDecoding(real_others.vllm_sampler(folder), *asked)
 
 
 def _in_turns(works: Mapping[str, Callable[[], float]], samples: int) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""The same work by transformers, PEFT and TRL, as their users would write it."""
+"""The same work by transformers, vLLM, PEFT and TRL, as their users would write it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench.adapters import ALPHA, RANK, by_peft
 from bench.learner import peft_update
-from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, advantage_of, between, prompts
+from bench.real_work import ATTEMPTS, NEW_TOKENS, PROBLEMS, advantage_of, between, prompts, vocabulary_of
+from populora_core.config.machinery import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.learner.rows import TrainingRow
 from populora_core.model.base import load_base
+from populora_core.sampler.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from populora_core.sampler.requests import Sampler
 
 TRL_SETTINGS = {"four_parts": 4, "sixteen_parts": 16}
 """Micro-batches of an update, by name; as one, 32 completions of a base of 135M take 17 GB and more."""
@@ -27,7 +33,7 @@ class GenerateDecoding:
         from transformers import AutoModelForCausalLM
 
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-        asked = prompts(count, self._model)
+        asked = prompts(count, vocabulary_of(self._model))
         longest = max(map(len, asked))
         self._ids = torch.zeros(count, longest, dtype=torch.long)
         self._seen = torch.zeros_like(self._ids)
@@ -53,6 +59,15 @@ class GenerateDecoding:
             stopping_criteria=[told],
         )
         return between(clock)
+
+
+def vllm_sampler(folder: Path) -> Sampler:
+    """vLLM as the engine `vllm` has it, but in this process, on its threads; no token ends a completion."""
+    from populora_plugins.vllm.sampler import VllmSampler
+
+    base = BaseSection(path=str(folder), dtype="bfloat16")
+    adapters, settings = AdapterSection(rank=RANK, alpha=ALPHA), SamplerSection(engine="vllm")
+    return VllmSampler(ModelSpec(base, adapters, "", settings, members=1), ())
 
 
 class PeftLearning:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
+from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +17,14 @@ from populora_core.config.sections import UpdateSection
 from populora_core.learner.packing import LONG_PACK, pack_beginnings
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
+from populora_core.model.adapter_files import WEIGHTS, write_peft
 from populora_core.model.base import output_layer
+from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
-from populora_core.sampler.requests import Request
+from populora_core.sampler.requests import Request, Sampler, Served
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.support.digest import file_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,34 +36,39 @@ VOCABULARY = 20_000  # tokens that prompts are drawn from, at most
 SETTINGS = UpdateSection(token_budget=4096)
 
 
-def prompts(count: int, model: PreTrainedModel) -> list[tuple[int, ...]]:
+def prompts(count: int, vocabulary: int) -> list[tuple[int, ...]]:
     """Different prompts that begin alike."""
-    rng, vocabulary = np.random.default_rng(0), _vocabulary(model)
+    rng = np.random.default_rng(0)
     beginning = drawn_ids(rng, (BEGINNING, BEGINNING + 1), vocabulary)
     return [beginning + drawn_ids(rng, OWN, vocabulary) for _ in range(count)]
 
 
-def _vocabulary(model: PreTrainedModel) -> int:
+def vocabulary_of(model: PreTrainedModel) -> int:
+    """The number of tokens that prompts are drawn from."""
     return min(VOCABULARY, model.config.get_text_config().vocab_size)
 
 
 class RealDecoding:
-    """Completions of so many prompts, each by as many tokens."""
+    """Completions of so many prompts by a sampler under an adapter of this layout, each by as many tokens."""
 
-    def __init__(self, stacked: StackedAdapters, count: int) -> None:
-        self._stacked, self._sampler = stacked, TorchSampler(stacked, frozenset())
+    def __init__(self, sampler: Sampler, layout: AdapterLayout, vocabulary: int, count: int) -> None:
+        self._sampler = sampler
         self._requests = [
             Request("0", prompt, seed=number, max_tokens=NEW_TOKENS)
-            for number, prompt in enumerate(prompts(count, stacked.model))
+            for number, prompt in enumerate(prompts(count, vocabulary))
         ]
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        write_peft(folder, layout, trained(layout, 0), "a real base")
+        sampler.load([Served("0", folder, file_sha256(folder / WEIGHTS))])
 
     def step(self) -> float:
         """Seconds of a token step, the median of all."""
-        self._stacked.load({"0": trained(self._stacked.layout, 0)})
         clock: list[float] = []
 
-        def drawn(*step: object) -> tuple[int, ...]:
-            clock.append(time.perf_counter())
+        def drawn(places: Sequence[int], *tokens: object) -> tuple[int, ...]:
+            if 0 in places:  # an engine may tell of a step row by row
+                clock.append(time.perf_counter())
             return ()
 
         self._sampler.generate(self._requests, drawn=drawn)
@@ -68,17 +79,17 @@ class RealLearning:
     """An update on problems of several attempts, whose prompts begin alike."""
 
     def __init__(self, stacked: StackedAdapters) -> None:
-        rng = np.random.default_rng(1)
+        rng, vocabulary = np.random.default_rng(1), vocabulary_of(stacked.model)
         self._stacked = stacked
         self.rows = [
             TrainingRow(
                 "0",
                 prompt,
-                drawn_ids(rng, (NEW_TOKENS, NEW_TOKENS + 1), _vocabulary(stacked.model)),
+                drawn_ids(rng, (NEW_TOKENS, NEW_TOKENS + 1), vocabulary),
                 (-8.0,) * NEW_TOKENS,
                 float(rng.normal()),
             )
-            for prompt in prompts(PROBLEMS, stacked.model)
+            for prompt in prompts(PROBLEMS, vocabulary)
             for _ in range(ATTEMPTS)
         ]
         self._states = {"0": MemberState.newborn(trained(stacked.layout, 0))}
@@ -102,7 +113,7 @@ class GrpoStep:
 
     def __init__(self, stacked: StackedAdapters, members: int) -> None:
         self._stacked, self._sampler = stacked, TorchSampler(stacked, frozenset())
-        self.prompts = prompts(PROBLEMS, stacked.model)
+        self.prompts = prompts(PROBLEMS, vocabulary_of(stacked.model))
         names = [str(member) for member in range(members)]
         self._states = {name: MemberState.newborn(trained(stacked.layout, int(name))) for name in names}
         self._requests = [

@@ -2,8 +2,8 @@
 
     PYTHONPATH=examples populora run --preset quick --set sampler.engine=add_sampler:Plain
 
-A package registers its own under an entry point of "populora.engines". Every load is proven: what does not serve the
-weights that the learner has is refused.
+It has a base of its own, and leaves the learner's `stacked` adapters. Every load is proven: what does not serve the
+weights that the learner has is refused. A package registers its sampler under an entry point of "populora.engines".
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from populora_core import Completion, FinishReason, Request, Served, Text, load_
 
 
 class Plain:
-    """A `Sampler` with a base of its own; the learner's `stacked` adapters are left."""
-
-    name = "plain"  # recorded with what it samples
-
     def __init__(self, spec: Any, vocabulary: Any, stacked: Any) -> None:
         self.model: Any = load_base(spec.base.folder(), spec.base.dtype, spec.base.device).model
+        self.name, self.stop_ids, self.text = "plain", vocabulary.stop_ids, vocabulary.text
         self.members: list[str] = []
-        self.stop_ids, self.text = vocabulary.stop_ids, vocabulary.text
 
     def load(self, adapters: Sequence[Served]) -> None:
         if self.members:
@@ -35,45 +31,29 @@ class Plain:
         self.members = [each.member_id for each in adapters]
 
     @torch.no_grad()
-    def logits(self, member: str | None, ids: Sequence[int]) -> torch.Tensor:  # [tokens, vocabulary]
-        if member is not None:
-            self.model.enable_adapters()
-            self.model.set_adapter(member)
-        elif self.members:
-            self.model.disable_adapters()
-        found: torch.Tensor = (
-            self.model(torch.tensor([ids], device=self.model.device)).logits[0].float().cpu()
-        )
-        return found
+    def logits(self, asked: Request | Text, ids: Sequence[int]) -> torch.Tensor:  # [1 + ids, vocabulary]
+        if asked.member_id or self.members:
+            self.model.set_adapter([asked.member_id] if asked.member_id else [])  # none: the bare base
+        whole = torch.tensor([[*asked.prompt_ids, *ids]], device=self.model.device)
+        return self.model(whole).logits[0, len(asked.prompt_ids) - 1 :].float().cpu()
 
-    def generate(
-        self, requests: Sequence[Request], progress: Any = None, drawn: Any = None
-    ) -> list[Completion]:
+    def generate(self, requests: Sequence[Request], progress: Any = None, drawn: Any = None) -> list[Any]:
         return [self.complete(request) for request in requests]
 
-    def complete(self, request: Request) -> Completion:
-        if request.top_p < 1.0:
+    def complete(self, asked: Request) -> Completion:
+        if asked.top_p < 1.0:
             raise ValueError("this sampler draws from all tokens; set top_p to 1")
-        rng, tokens, logprobs = torch.Generator().manual_seed(request.seed), list[int](), list[float]()
-        while len(tokens) < request.max_tokens:
-            logits = self.logits(request.member_id, [*request.prompt_ids, *tokens])[-1]
-            logprob = (logits / (request.temperature or 1.0)).log_softmax(-1)
-            chosen = logprob.exp().multinomial(1, generator=rng) if request.temperature else logprob.argmax()
-            tokens.append(int(chosen))
-            logprobs.append(float(logprob[tokens[-1]]))
-            if tokens[-1] in self.stop_ids or any(stop in self.text(tokens) for stop in request.stop):
-                return Completion(tuple(tokens), tuple(logprobs), FinishReason.STOP)
-        return Completion(tuple(tokens), tuple(logprobs), FinishReason.LENGTH)
+        rng, ids, logs, ended = torch.Generator().manual_seed(asked.seed), list[int](), list[float](), False
+        while len(ids) < asked.max_tokens and not ended:
+            row = (self.logits(asked, ids)[-1] / (asked.temperature or 1.0)).log_softmax(-1)
+            ids.append(int(row.exp().multinomial(1, generator=rng) if asked.temperature else row.argmax()))
+            logs.append(float(row[ids[-1]]))
+            ended = ids[-1] in self.stop_ids or any(stop in self.text(ids) for stop in asked.stop)
+        return Completion(tuple(ids), tuple(logs), FinishReason.STOP if ended else FinishReason.LENGTH)
 
     def score(self, texts: Sequence[Text]) -> list[tuple[float, ...]]:
-        found = []
-        for text in texts:
-            logits = self.logits(text.member_id, (*text.prompt_ids, *text.completion_ids))
-            rows = logits[len(text.prompt_ids) - 1 : -1].log_softmax(-1)
-            found.append(
-                tuple(float(row[token]) for row, token in zip(rows, text.completion_ids, strict=True))
-            )
-        return found
+        found = ((text.completion_ids, self.logits(text, text.completion_ids)) for text in texts)
+        return [tuple(rows.log_softmax(-1)[range(len(ids)), ids].tolist()) for ids, rows in found]
 
     def rest(self) -> None: ...
     def close(self) -> None: ...

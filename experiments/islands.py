@@ -68,7 +68,7 @@ def measured(runs: Sequence[Run], suite: Suite) -> Row:
     work, generation = runs[0].directory / f"islands-{adapters:x}", newest_generation(runs[0])
     with Session(runs[0]) as session:
         folders = {island.member_id: island.folder for island in islands if island.folder is not None}
-        average, energy = mixed(session, AVERAGE, folders, 0, work)
+        average, energy = mixed(session.shards(work.name, work), AVERAGE, folders, 0)
         exam = Exam(suite, Part.TEST, [BASE_PLAYER, *islands, average])
         rows = answers(session, exam, generation, work / Part.TEST).to_pylist()
     failed = {row["item_id"] for row in rows if row["correct"] is None}

@@ -4,17 +4,17 @@
     python -m experiments.near_misses --output bench/results/real-near-misses.jsonl
 
 Such a score needs no parser and no sampling. A near miss is the output of the program with one statement left out,
-where that runs and gives another value, but for None: that is a return left out. The first three that differ count; a
-problem without any is left out and counted. A student is right where the log-probability of the right answer, its
-tokens and the end of its line summed, is above those of all its near misses. A line of the output is one student or
-base; one that is there is not made again. Without runs it prints the table.
+where that runs and gives another value; without its return a program gives None. Of those that differ the first three
+count, in the order of the statements left out, outer blocks before those in them. Problems with fewer are left out and
+counted. A student is right where the log-probability of the right answer, its tokens and the end of its line summed, is
+above those of its three near misses. A line of the output is one student or base; one that is there is not made again.
+Without runs it prints the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import without_each
-from populora_core.problems.variants import MOST, Trial, outputs_of, spread, trusted
+from populora_core.problems.variants import Trial, outputs_of
 from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run, open_runs
 from populora_core.sampler.requests import Served, Text
@@ -46,36 +46,34 @@ from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
 
 SUITE = REPOSITORY / "configs" / "suites" / "cruxeval-outputs.toml"
-MOST_MISSES = 3
-NOTHING = "None"
+MISSES = 3
 DIALECT = "assert"
 """The dialect whose prompts end with `assert f(ARGS) ==`, so that an answer is a blank, a value and the line's end."""
 
 
 def near_misses(problems: Sequence[Problem], run_jobs: RunJobs) -> list[list[str]]:
     """Up to three outputs of each problem, all different, that its program gives with one statement left out."""
-    variants = [spread(list(without_each(problem.program)), MOST) for problem in problems]
+    variants = [list(without_each(problem.program)) for problem in problems]
+    # One by one: a variant that never ends would take the others with it.
     trials = [
-        Trial(
-            problem.problem_id,
-            [problem.program, *own],
-            [(at, problem.inputs[0]) for at in range(1 + len(own))],
-        )
+        Trial(problem.problem_id, [variant], [(0, problem.inputs[0])])
         for problem, own in zip(problems, variants, strict=True)
+        for variant in own
     ]
+    found = iter(outputs_of(trials, run_jobs))
     return [
-        _unlike(problem.outputs[0], trusted(problem, found) or ())
-        for problem, found in zip(problems, outputs_of(trials, run_jobs), strict=True)
+        _unlike(problem.outputs[0], [output for _ in own for output in next(found) or ()])
+        for problem, own in zip(problems, variants, strict=True)
     ]
 
 
 def _unlike(right: str, found: Iterable[str | None]) -> list[str]:
-    """The first few outputs of which no two are the same value, nor the right one or `NOTHING`."""
+    """The first few outputs of which no two are the same value, nor the right one."""
     chosen: list[str] = []
     for output in found:
-        if output is not None and not any(same_value(output, other) for other in (right, NOTHING, *chosen)):
+        if output is not None and not any(same_value(output, other) for other in (right, *chosen)):
             chosen.append(output)
-    return chosen[:MOST_MISSES]
+    return chosen[:MISSES]
 
 
 def texts(worker: Worker, member: str | None, problem: Problem, misses: Sequence[str]) -> list[Text]:
@@ -127,10 +125,9 @@ def measured(run: Run, asked: Sequence[tuple[Problem, Sequence[str]]], known: se
 def table(rows: Sequence[Row]) -> str:
     """Share of each arm, and what it gains over the base: paired by problem, over all seeds."""
     rng = np.random.default_rng(0)
-    (base,) = (row["right"] for row in rows if row["player"] == BASE)
-    lines: list[tuple[object, ...]] = [
-        (BASE, "", f"{np.mean(list(base.values())):.3f} of {len(base)} problems", "")
-    ]
+    (told,) = (row for row in rows if row["player"] == BASE)
+    base, counted = told["right"], f"{len(told['right'])} problems ({told['left_out']} left out)"
+    lines: list[tuple[object, ...]] = [(BASE, "", f"{np.mean(list(base.values())):.3f} of {counted}", "")]
     for arm in sorted({row["arm"] for row in rows} - {BASE}):
         own = [row["right"] for row in rows if row["arm"] == arm]
         share = np.mean([[each[name] for name in base] for each in own], axis=0)
@@ -154,27 +151,28 @@ def main() -> None:
     there = {(row["arm"], row["seed"], row["updates"]) for row in rows}
     left = [run for run in open_runs(given.runs) if tuple(named(run).values()) not in there]
     if left:
-        asked = problems_with_misses()
+        asked, left_out = problems_with_misses()
         with given.output.open("a") as file:
             for run in left:
                 for row in measured(run, asked, {row["player"] for row in rows}):
+                    row["left_out"] = left_out
                     file.write(json.dumps(row) + "\n")
                     file.flush()
                     rows.append(row)
     print(table(rows))
 
 
-def problems_with_misses() -> list[tuple[Problem, list[str]]]:
-    """The suite's problems that have near misses, with these."""
+def problems_with_misses() -> tuple[list[tuple[Problem, list[str]]], int]:
+    """The suite's problems that have three near misses, with these, and how many have fewer."""
     ((_, items),) = suite_items(load_suite(SUITE), Part.TEST)
     problems = [problem_of(item) for item in items]
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
         found = near_misses(problems, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
-    asked = [(problem, own) for problem, own in zip(problems, found, strict=True) if own]
-    counts = Counter(len(own) for _, own in asked)
-    told = ", ".join(f"{counts[number]} have {number}" for number in sorted(counts))
-    print(f"{len(asked)} of {len(problems)} problems have near misses: {told}", flush=True)
-    return asked
+    asked = [(problem, own) for problem, own in zip(problems, found, strict=True) if len(own) == MISSES]
+    left_out = len(problems) - len(asked)
+    told = f"{len(asked)} of {len(problems)} problems have {MISSES} near misses"
+    print(f"{told}, {left_out} are left out", flush=True)
+    return asked, left_out
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from prefect.client.schemas.actions import DeploymentUpdate
 
 from populora_core.lifecycle.naming import BEST
 from populora_core.lifecycle.run_evaluation import GROUPS as ALL
-from populora_core.stages.table import stages_of, typed_name
+from populora_core.stages.table import BESIDE, stages_of, typed_name
 from populora_core.store.record import RECORD
 
 CHOICES = "choices"
@@ -37,7 +37,7 @@ def lists(home: Path) -> dict[str, list[str]]:
     scored = {
         typed_name(path.name)
         for folder in folders[:SCORED]
-        for path in folder.glob("generations/*/evaluate-*")
+        for path in folder.glob(f"generations/*/{BESIDE}")
     }
     names = [str(folder.relative_to(home)) for folder in folders]
     return {

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_face.py holds it 
     from populora_core.problems.grading import check_proposals, judge_attempts
     from populora_core.problems.model import Draft, Problem
     from populora_core.problems.parsing import FormatError, ProgramSyntaxError, entry_function, parse_program
-    from populora_core.problems.rewards import student_reward, teacher_reward
+    from populora_core.problems.rewards import GradedProblem, ProblemReward, student_reward, teacher_reward
     from populora_core.problems.types import AnswerForm, ProblemType, TypeRules
     from populora_core.problems.types.rules import OneExample, job_for, judge_outputs
     from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -102,7 +102,7 @@ _PUBLIC = {
     "problems.grading": "check_proposals judge_attempts",
     "problems.verdicts": "ProposalVerdict AttemptVerdict",
     "config.sections": "GradeSection",
-    "problems.rewards": "teacher_reward student_reward",
+    "problems.rewards": "teacher_reward student_reward GradedProblem ProblemReward",
     "problems.parsing": "parse_program entry_function FormatError ProgramSyntaxError",
     "sandbox.literals": "parse_arguments literal",
     # The sandbox

@@ -21,6 +21,8 @@ CORE, PLUGINS = "populora_core", "populora_plugins"
 BESIDE = ("flows", "tasks", "base_model", "verifier_image", "bench", "experiments", "made_runs")
 PRODUCT = (CORE, PLUGINS, "flows", "tasks", "verifier_image")
 MOST_LINES = 400
+MAKE = {"StageWriter": "stage", "Shards": "shard", "shards": "shard"}
+"""What is called -> the way in which it makes something once under a key."""
 REPLACE = ("setattr", "getattr", "delattr", "object")  # the last is that of `unittest.mock.patch`
 
 Tie = tuple[str, str]  # who imports, what is imported
@@ -232,14 +234,19 @@ def lines_by_room(root: Path) -> dict[str, Counter[str]]:
     return found
 
 
-def makers(house: House) -> list[str]:
-    """The modules of the product that make something once under a key: they open a stage's folder, or cut shards."""
-    return sorted(
-        name
-        for name, tree in house.trees.items()
-        if name.split(".")[0] in PRODUCT
-        and any(isinstance(n, ast.Call) and _called(n) in ("StageWriter", "Shards") for n in ast.walk(tree))
-    )
+def makers(house: House) -> dict[str, list[str]]:
+    """Way of making something once under a key -> the modules of the product that do so.
+
+    A `StageWriter` opens a stage's folder; shards are cut for a key by `Shards`, or by a session's `shards`. Copies of
+    what is committed elsewhere (blocks, the catalogue, fetched rows, bases made of a file) are not counted.
+    """
+    found: dict[str, set[str]] = {way: set() for way in MAKE.values()}
+    for name, tree in house.trees.items():
+        if name.split(".")[0] in PRODUCT:
+            calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+            for way in filter(None, (MAKE.get(_called(call)) for call in calls)):
+                found[way].add(name)
+    return {way: sorted(names) for way, names in found.items()}
 
 
 def report(house: House) -> Iterator[str]:
@@ -254,8 +261,9 @@ def report(house: House) -> Iterator[str]:
     climbs = house.climbs(Counter(FLOORS))
     yield f"{len(climbs)} upward imports" + "".join(f"\n  {one} -> {other}" for one, other in climbs)
     yield f"{len(house.loose)} loose modules" + "".join(f"\n  {name}" for name in house.loose)
-    found_makers = makers(house)
-    yield f"{len(found_makers)} ways of making once: {', '.join(found_makers)}"
+    made = makers(house)
+    yield f"{len(made)} ways of making once"
+    yield from (f"  {way}: {', '.join(names)}" for way, names in made.items())
     lines, functions = module_lengths(house), function_lengths(house)
     yield f"{sum(lines.values())} lines of product code in {len(lines)} modules"
     for part, rooms in lines_by_room(house.root).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import comb
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from conftest import ask
 
 from populora_core.config.load import Config
 from populora_core.config.sections import GradeSection
-from populora_core.problems.rewards import TEACHER_REWARDS
+from populora_core.problems.rewards import TEACHER_REWARDS, GradedProblem, ProblemReward
 from populora_core.support import ids
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
@@ -26,7 +27,7 @@ PAYS = {
 }
 
 
-def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = False) -> float:
+def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool, problem: GradedProblem) -> float:
     """The pay of a valid problem with n attempts, solve rate p and chance c."""
     if rules.chance == "subtract":
         p = max(0.0, (p - c) / (1.0 - c)) if c < 1.0 else 0.0
@@ -39,8 +40,21 @@ def payment(p: float, n: int, c: float, rules: GradeSection, new_cell: bool = Fa
     if pay := PAYS.get(rules.teacher_reward):
         paid = ends.get(p, pay(p) + bonus)
     else:  # another package's function says what it pays at the ends too, which no bonus raises
-        paid = TEACHER_REWARDS.find(rules.teacher_reward)(p, rules) + (bonus if 0.0 < p < 1.0 else 0.0)
+        own = TEACHER_REWARDS.find(rules.teacher_reward)
+        paid = own(p, rules, problem) if isinstance(own, ProblemReward) else own(p, rules)
+        paid += bonus if 0.0 < p < 1.0 else 0.0
     return paid * (1.0 - c) ** 2 if rules.chance == "discount" and paid > 0.0 else paid
+
+
+def graded(audited: Path) -> dict[str, GradedProblem]:
+    """Proposal -> the problem that it became."""
+    attempts: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for attempt in ask(audited, "FROM attempts WHERE verdict <> 'infrastructure' ORDER BY attempt_id"):
+        attempts[attempt["problem_id"]].append(attempt)
+    return {
+        row["proposal_id"]: GradedProblem(row, attempts[row["problem_id"]])
+        for row in ask(audited, "FROM problems")
+    }
 
 
 def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
@@ -48,8 +62,8 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
 ) -> None:
     rows = ask(
         audited,
-        f"""SELECT p.teacher_id, p.verdict, p.reward, count(a.attempt_id) AS n, avg((a.verdict = 'correct')::INT) AS p,
-                  any_value(q.chance) AS c,
+        f"""SELECT p.proposal_id, p.teacher_id, p.verdict, p.reward, count(a.attempt_id) AS n,
+                  avg((a.verdict = 'correct')::INT) AS p, any_value(q.chance) AS c,
                   count(any_value(q.problem_id)) OVER (
                       PARTITION BY p.generation, p.teacher_id, p.problem_type, any_value(q.lines_of_code)
                   ) / count(any_value(q.problem_id)) OVER (PARTITION BY p.generation, p.teacher_id, p.problem_type)
@@ -62,8 +76,9 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
            LEFT JOIN problems q ON q.problem_id = p.problem_id
            GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation, p.teacher_id""",
     )
-    asked = config.population.proposers * len(config.propose.types) * config.propose.per_type
-    assert len(rows) == len(generations) * asked
+    asked = len(generations) * config.proposals
+    assert asked <= len(rows) <= asked * (1 + config.propose.refills)
+    problems = graded(audited)
     for row in rows:
         if row["verdict"] != "valid":
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
@@ -72,9 +87,8 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             rules = config.grade.model_copy(
                 update={"teacher_reward": config.grade.reward_of(ids.slot_of(row["teacher_id"]))}
             )
-            expected = (
-                None if row["n"] == 0 else payment(row["p"], row["n"], row["c"], rules, row["new_cell"])
-            )
+            known = (rules, row["new_cell"], problems[row["proposal_id"]])
+            expected = None if row["n"] == 0 else payment(row["p"], row["n"], row["c"], *known)
             if expected and expected > 0.0:
                 expected *= min(1.0, config.grade.niche / row["alike"])
         assert row["reward"] == (None if expected is None else pytest.approx(expected))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,13 @@ from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import trust
 from populora_core.support.errors import AdapterNotServed
 
-PLACES = ("add_operator:shrink", "add_reward:hill", "add_benchmark:Reversed", "add_sampler:Plain")
+PLACES = (
+    "add_operator:shrink",
+    "add_reward:hill",
+    "add_reward_depth:deep",
+    "add_benchmark:Reversed",
+    "add_sampler:Plain",
+)
 SMALL = ("propose.per_type=1", "solve.attempts=1", "population.teachers=1", "population.students=1")
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.usefixtures("one_thread")]
 
@@ -79,7 +86,7 @@ def test_a_sampler_that_serves_the_bare_base_is_refused(
     small = ("propose.per_type=8", "solve.attempts=4", "population.teachers=1", "population.students=1")
     inline = ("compute.backend=inline", "sampler.engine=examples.add_sampler:Plain")
     bare = Plain.logits
-    monkeypatch.setattr(Plain, "logits", lambda self, member, ids: bare(self, None, ids))
+    monkeypatch.setattr(Plain, "logits", lambda self, asked, ids: bare(self, replace(asked, member_id=None), ids))
     with pytest.raises(AdapterNotServed):
         run_from_python.play(tmp_path / "run", *small, *inline, generations=2)
 
@@ -97,6 +104,20 @@ def test_the_reward_pays_most_in_the_middle() -> None:
     rules = GradeSection(teacher_reward="examples.add_reward:hill")
     paid = [teacher_reward(ProposalVerdict.VALID, p, rules) for p in (0.0, 0.25, 0.5, 1.0)]
     assert paid == [0.0, 0.75, 1.0, 0.0]
+
+
+def test_the_reward_that_looks_at_the_problem_pays_for_depth_in_a_run(tmp_path: Path) -> None:
+    reward = "grade.teacher_reward=examples.add_reward_depth:deep"
+    small = ("propose.per_type=4", "solve.attempts=4", "population.teachers=1", "population.students=1")
+    run = run_from_python.play(tmp_path / "run", *small, reward, generations=1)
+    rows = ask(
+        run.directory,
+        "SELECT p.reward, q.solve_rate, q.ast_depth FROM proposals p JOIN problems q USING (proposal_id)",
+    )
+    assert any(row["reward"] for row in rows), "nothing was paid for"
+    for row in rows:
+        p, depth = row["solve_rate"], row["ast_depth"]
+        assert row["reward"] == pytest.approx(4 * p * (1 - p) * min(1.0, depth / 12))
 
 
 def test_the_benchmark_is_found_by_its_place_and_grades() -> None:

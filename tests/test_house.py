@@ -91,7 +91,29 @@ def test_modules_and_functions_stay_short() -> None:
 
 
 def test_what_is_made_once_is_a_stage_or_a_shard() -> None:
-    assert makers(HOUSE) == ["populora_core.runs.session", "populora_core.stages.engine"]
+    """Beside a stage's own, only answers to a suite and a study's average have shards of their own key."""
+    made = makers(HOUSE)
+    assert made["stage"] == ["populora_core.stages.engine"]
+    assert set(made["shard"]) <= {
+        "populora_core.runs.session",
+        "populora_core.stages.engine",
+        "populora_core.stages.evaluation",
+        "populora_plugins.study.mixtures",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("with StageWriter(run, 3, 'mine') as writer:\n    pass", "stage"),
+        ("done = Shards(compute, key, folder)", "shard"),
+        ("done = session.shards(key, folder)", "shard"),
+        ("done = ctx.shards.map(parts)", None),
+    ],
+)
+def test_a_maker_is_seen_by_what_it_calls(tmp_path: Path, text: str, way: str | None) -> None:
+    made = makers(built(tmp_path, populora_core__runs__run=text))
+    assert [each for each, names in made.items() if names] == ([way] if way else [])
 
 
 def test_the_benchmarks_stay_small() -> None:

@@ -7,10 +7,14 @@ from math import comb
 import numpy as np
 import pytest
 
+from made_runs.filled import filled
 from populora_core.config.sections import GradeSection
 from populora_core.problems.rewards import (
     TEACHER_REWARDS,
+    GradedProblem,
+    ProblemReward,
     fitness_sharing,
+    look_at_problems,
     luck,
     student_reward,
     teacher_reward,
@@ -177,6 +181,46 @@ def test_teachers_of_different_slots_are_paid_by_different_rewards() -> None:
     rules = GradeSection(teacher_reward=("one_minus_p", "learnability", "zone"))
     paid = [teacher_reward(ProposalVerdict.VALID, 0.125, rules, slot=slot) for slot in range(3)]
     assert paid == [0.875, 0.4375, 0.125] and rules.reward_of(1) == "learnability"
+
+
+@ProblemReward
+def long_and_disputed(solve_rate: float, rules: GradeSection, problem: GradedProblem) -> float:
+    answers = {attempt["answer"] for attempt in problem.attempts}
+    return solve_rate * problem.row["lines_of_code"] * len(answers)
+
+
+def judged(*answers: str) -> GradedProblem:
+    """A problem of four lines with these answers, of which `1` is right."""
+    attempts = [
+        filled("attempt_grades", answer=answer, verdict="correct" if answer == "1" else "wrong")
+        for answer in answers
+    ]
+    return GradedProblem(filled("problems", lines_of_code=4), attempts)
+
+
+def test_a_reward_may_look_at_the_problem_and_its_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEACHER_REWARDS, "own", long_and_disputed)
+    rules, problem = GradeSection(teacher_reward="own"), judged("1", "2", "2", "3")
+    assert problem.solve_rate == 0.25
+    assert teacher_reward(ProposalVerdict.VALID, 0.25, rules, problem=problem) == 0.25 * 4 * 3
+    assert judged().solve_rate is None
+
+
+def test_the_rate_that_such_a_reward_is_paid_by_has_chance_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEACHER_REWARDS, "own", ProblemReward(lambda rate, rules, problem: rate))
+    rules = GradeSection(teacher_reward="own", chance="subtract")
+    assert teacher_reward(ProposalVerdict.VALID, 0.5, rules, chance=0.25, problem=judged("1", "2")) == 1 / 3
+
+
+def test_such_a_reward_without_a_problem_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEACHER_REWARDS, "own", long_and_disputed)
+    with pytest.raises(PopulationError, match="the teacher's reward own looks at the problem"):
+        reward(GradeSection(teacher_reward="own"), 0.5)
+
+
+def test_only_such_rewards_look_at_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEACHER_REWARDS, "own", long_and_disputed)
+    assert look_at_problems(["zone", "own"]) and not look_at_problems(["zone", "azr"])
 
 
 @pytest.mark.parametrize("paid", [float("nan"), float("inf"), None, "much"])

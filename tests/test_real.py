@@ -30,7 +30,11 @@ def weights(name: str, fetch: bool) -> str:
     """The named base, once it is on this machine; the test is skipped where it is not."""
     if not dequantised_folder(NAMED[name].path).is_dir():
         if not fetch:
-            pytest.skip(f"{name} is not in the user's cache: populora try --base {name} fetches it")
+            size = NAMED[name].size / 1e6
+            pytest.skip(
+                f"{name} is not in the user's cache, and no test downloads {size:.0f} MB: populora try --base {name} "
+                "does, once"
+            )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the small file will do
             try:

@@ -82,6 +82,12 @@ def test_scores_that_were_never_made_are_not_made_again(own: Path) -> None:
     assert caught.value.expected == " or ".join(NAMES)
 
 
+def test_a_kind_of_stage_that_nothing_makes_is_refused_with_those_that_something_does(own: Path) -> None:
+    with Session(Run.open(own)) as session, pytest.raises(RunDirectoryError, match="'guess' is no") as caught:
+        rerun(session, GENERATIONS, "guess:tiny")
+    assert str(caught.value.expected).startswith("one of assemble, evaluate;")
+
+
 @pytest.mark.parametrize("dataset", ["file:/etc/hostname", "bundled:../../../pyproject.toml"])
 def test_scores_of_a_run_that_somebody_sent_read_no_file_that_the_user_has_not_named(
     own: Path, dataset: str

@@ -56,6 +56,7 @@ PROMISED = {
     "tokens": "generation member_id role slot prompt_tokens generated_tokens trained_tokens updates "
     "cumulative_prompt_tokens cumulative_generated_tokens cumulative_trained_tokens cumulative_updates",
     "ratings": "generation member_id mu sigma fitness external_fitness eligible",
+    "hyperparameters": "generation member_id learning_rate temperature replay teacher_reward",
     "averages": "generation member_id role member_ids share distance energy_kept",
     "evolutions": "generation role removed_id child_id parent_ids operator operator_parameters "
     "removed_fitness",

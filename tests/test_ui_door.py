@@ -71,14 +71,14 @@ def test_lists_name_the_runs_of_the_project_and_their_members(tmp_path: Path) ->
     Run.create(tmp_path / "runs" / "first", small_config(), base_digest="0" * 64)
     for name in ("student-00-g0001", ".tmp-7"):
         (tmp_path / "runs" / "first" / "members" / name).mkdir(parents=True)
-    for name in ("evolve", "evaluate", "evaluate-tiny"):
+    for name in ("evolve", "evaluate", "evaluate-tiny", "assemble-tiny", ".shards-evaluate-small"):
         (tmp_path / "runs" / "first" / "generations" / "0001" / name).mkdir(parents=True)
     assert lists(tmp_path) == {
         "runs": ["runs/first"],
         "folders": ["runs", "runs/first"],
         "members": ["best", "student-00-g0001"],
         "groups": ["all", "solvers", "teachers", "best", "student-00-g0001"],
-        "stages": [*(stage.name for stage in stages_of(1)), "evaluate:tiny"],
+        "stages": [*(stage.name for stage in stages_of(1)), "assemble:tiny", "evaluate:tiny"],
     }
 
 

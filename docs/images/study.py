@@ -1,15 +1,16 @@
-"""Draws the pictures of docs/study.md and README from the summaries of both studies.
+"""Draws the pictures of docs/study.md and README from the summaries of the studies.
 
 python docs/images/study.py
 
-`study-1.svg` and `study-2.svg` are sheets of panels. `practice.svg` and its dark twin are README's one panel, whose
+`study-1.svg` to `study-3.svg` are sheets of panels. `practice.svg` and its dark twin are README's one panel, whose
 letters are 16 pixels on a phone. Colours are literal: many viewers know no variables.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -21,11 +22,14 @@ from markupsafe import Markup
 from populora_core.report import svg
 from populora_core.report.palette import COLOURS, GREY, Style
 from populora_core.report.palette import LINES as STYLES
-from populora_core.report.text import Format, number, percent
-from populora_plugins.study.budget import Basis, common_budget, spent
+from populora_core.report.text import Format, number, percent, signed
+from populora_plugins.study.budget import Basis, Window, common_budget, spent, windows
 from populora_plugins.study.drawings import scores
 from populora_plugins.study.frontier import SOLVED
-from populora_plugins.study.judgement import ClaimArm
+from populora_plugins.study.judgement import ClaimArm, Statistic
+from populora_plugins.study.outcomes import validated
+from populora_plugins.study.population import average
+from populora_plugins.study.statistics import Test, one_sample, two_samples
 from populora_plugins.study.summary import ALL, HELD_OUT, Summary
 from populora_plugins.study.verdicts import Results, read_results
 
@@ -34,6 +38,7 @@ GAP = 40.0  # between panels, for a panel's title
 MILLION = 1e6
 CLOSE = 24.0  # a line's name goes below it where another line ends so little above
 NAME_HEIGHT = 14.0
+ROW = 36.0  # height of an adapter's row
 NAME = 125.0  # a name keeps clear of its line over that much, which is a little more than it is wide
 BASE = "untrained base"
 LOOK = """
@@ -221,9 +226,12 @@ def practice(results: Results, dark: bool = False) -> Markup:
     area = svg.Frame(x, svg.Scale(0.0, 1.0, TALL - 62, 84.0))
     parts = [
         svg.text(words, 4.0, y, "start", class_="title")
-        for words, y in (("Teachers that learn lift students", 20.0), ("to programs of five steps", 43.0))
+        for words, y in (
+            ("Without practice around the frontier,", 20.0),
+            ("teachers that learn lift students", 43.0),
+        )
     ]
-    parts.append(svg.text("held-out ones solved", 4.0, 68.0, "start"))
+    parts.append(svg.text("held-out programs of five steps solved", 4.0, 68.0, "start"))
     for share in (0.0, 0.5, 1.0):
         y = area.y(share)
         parts += [
@@ -273,9 +281,90 @@ def so_far(series: dict[int, float]) -> dict[int, float]:
     return dict(zip(sorted(series), accumulate(series[at] for at in sorted(series)), strict=True))
 
 
+class Taken(NamedTuple):
+    """An adapter that a user can take home: its scores over seeds, and how far they lie above the pair's."""
+
+    name: str
+    scores: list[float]
+    above: Test | None
+
+
+def validation(window: Window) -> float | None:
+    return validated(window.run)
+
+
+HOMES: Sequence[tuple[str, ClaimArm, Statistic]] = (
+    ("4+4: best by validation", ClaimArm.POPULATION, validation),
+    ("four 1+1 that never meet: average", ClaimArm.ISLANDS, average),
+    ("4+4: average", ClaimArm.POPULATION, average),
+    ("4+4 averaged every ten generations", ClaimArm.AVERAGED, average),
+)
+"""Adapters of arms with four students, by what the picture calls them."""
+
+
+def paced(runs: Sequence[Summary]) -> list[Summary]:
+    """The runs, each with the mean seconds of its arm: its own depend on what else the machine did."""
+    mean = fmean(run.origin.seconds - run.origin.evaluation_seconds for run in runs)
+    return [replace(run, origin=replace(run.origin, seconds=mean, evaluation_seconds=0.0)) for run in runs]
+
+
+def taken_home(results: Results, basis: Basis) -> list[Taken]:
+    """The student of the pair, and the others, each beside it where both have spent as much."""
+
+    def beside(arm: ClaimArm) -> list[list[Window]]:
+        return windows([paced(results.of(results.compared[each])) for each in (arm, ClaimArm.PAIR)], basis)
+
+    found = [Taken("1+1: its student", reached(beside(ClaimArm.POPULATION)[1], average), None)]
+    for name, arm, of in HOMES:
+        own, pair = beside(arm)
+        scores = reached(own, of)
+        found.append(Taken(name, scores, two_samples(scores, reached(pair, average))))
+    return found
+
+
+def reached(runs: Sequence[Window], of: Statistic) -> list[float]:
+    return [value for run in runs if (value := of(run)) is not None]
+
+
+def whiskers(title: str, taken: Sequence[Taken], shown: tuple[float, float]) -> Markup:
+    """One drawing: a row for each adapter, with its interval and by how much it leads."""
+    x = svg.Scale(*shown, 16.0, svg.WIDTH - svg.RIGHT)
+    area = svg.Frame(x, svg.Scale(0.0, 1.0, svg.HEIGHT - svg.BOTTOM, svg.TOP))
+    alone = x(100 * fmean(taken[0].scores))
+    parts = [svg.element("line", class_="zero", x1=alone, x2=alone, y1=svg.TOP, y2=area.bottom)]
+    for place, (each, style) in enumerate(zip(taken, STYLES, strict=False)):
+        y, test = svg.TOP + ROW * (place + 1) - 8, one_sample(each.scores)
+        low, mean, high = (x(100 * value) for value in (test.low, test.value, test.high))
+        parts += [
+            svg.text(each.name, x.start, y - 12, "start", style=f"fill:{style.colour}"),
+            svg.text(led(each.above), x.end, y - 12, "end"),
+            svg.element("line", x1=low, x2=high, y1=y, y2=y, stroke=style.colour, stroke_width=2),
+            svg.element("path", d=svg.marker(mean, y, style.marker), fill=style.colour),
+        ]
+    parts.append(svg.x_axis(area, "held-out programs of 2 to 5 steps solved, %"))
+    return svg.element("text", title, class_="title", x=x.start, y=-6.0) + svg.joined(parts)
+
+
+def led(above: Test | None) -> str:
+    """The lead over the pair in points, with its interval."""
+    if above is None:
+        return "above 1+1, points (95 %)"
+    low, high = (signed(100 * end, 1).lstrip("+") for end in (above.low, above.high))
+    return f"{signed(100 * above.value, 1)} ({low} to {high})"
+
+
+def third(results: Results) -> Markup:
+    """The adapters that a user takes home from four and four, beside the pair's student."""
+    panels = {basis: taken_home(results, basis) for basis in (Basis.TOTAL, Basis.SECONDS)}
+    tests = [one_sample(each.scores) for taken in panels.values() for each in taken]
+    shown = svg.value_range((100 * end for test in tests for end in (test.low, test.high)), zero=False)
+    return sheet([whiskers(f"At equal {basis.label}", taken, shown) for basis, taken in panels.items()])
+
+
 PICTURES: dict[str, tuple[str, Callable[[Results], Markup]]] = {
     "study-1": ("study-1", first),
     "study-2": ("study-2", second),
+    "study-3": ("study-3", third),
     "practice": ("study-2", practice),
     "practice-dark": ("study-2", partial(practice, dark=True)),
 }

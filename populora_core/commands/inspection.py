@@ -11,13 +11,13 @@ from rich.text import Text
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
 from populora_core.lifecycle.pruning import PrunePlan
-from populora_core.lifecycle.run_evaluation import evaluations_of
+from populora_core.lifecycle.run_evaluation import stages_beside
 from populora_core.lifecycle.standing import named
 from populora_core.report import learnt
 from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
 from populora_core.report.notes import headline
-from populora_core.report.stage_summary import proof_rows
+from populora_core.report.stage_summary import proof_rows, recorded_rows
 from populora_core.report.summary import (
     COVERAGE,
     MEMBER_TOKENS,
@@ -108,7 +108,8 @@ def show_generation(run: Run, generation: int) -> None:
     header = ("stage", "state", "seconds", "attempt", "table", "rows")
     table = titled_table(f"generation {generation}", header, (), ("seconds", "attempt", "rows"))
     why: list[str] = []
-    beside = [folder.name for folder, _ in evaluations_of(run, generation)]
+    recorded: list[dict[str, Any]] = []
+    beside = [folder.name for folder, _ in stages_beside(run, generation)]
     for stage in (*(stage.name for stage in stages_of(generation)), *beside):
         manifest = read_manifest(stage_dir(run.directory, generation, stage))
         state = _stage_state(run, generation, stage)
@@ -122,9 +123,11 @@ def show_generation(run: Run, generation: int) -> None:
             about = [""] * 4
         if again := manifest.extra.get("again"):
             why.append(f"{stage} was made again: {'; '.join(again)}")
+        recorded += recorded_rows(manifest)
     console.print(table)
     for line in why:
         say(line)
+    _print_rows(recorded)
     _print_rows(run_rows(run.directory, MEMBER_TOKENS, generation))
     if (update := read_manifest(stage_dir(run.directory, generation, UPDATE))) is not None:
         _print_rows(proof_rows(update))

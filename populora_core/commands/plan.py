@@ -26,7 +26,7 @@ from populora_core.runs.gpus import gpu_job, planned_engine, rates_of
 from populora_core.runs.machine import cpu_rates, cuda_build, require_device
 from populora_core.runs.precision import choose_dtype, number_bytes
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
-from populora_core.stages.table import FOUND, LOOP
+from populora_core.stages.table import AVERAGE, FOUND, LOOP, as_configured
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError, ConfigError
 from populora_core.terminal.screen import narrated, say
@@ -62,7 +62,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
         for key, value in settings.items():
             say(f"  {key} = {json.dumps(value)}")
 
-    _print_stages()
+    _print_stages(config)
     _print_machine(config)
     _print_memory(config)
     _print_disk(config, run_dir)
@@ -73,13 +73,19 @@ def print_plan(config: Config, run_dir: Path) -> None:
     )
 
 
-def _print_stages() -> None:
+def _print_stages(config: Config) -> None:
     say(("\nthe stages of a generation", "bold"), ", and what each is redone for when it changes:")
-    for stage in (FOUND, *LOOP):
-        sections = ", ".join(f"[{section}]" for section in stage.config)
+    for stage in (as_configured(stage, config) for stage in (FOUND, *LOOP)):
+        beside = {
+            "the base model": stage.base,
+            "the dialect": stage.dialect,
+            "the sandbox": stage.sandbox,
+            "the sampler": stage.sampler,
+        }
+        sections = [f"[{'evolve' if section == AVERAGE else section}]" for section in stage.config]
         needs = ", ".join(stage.needs) or "nothing"
         say((f"  {stage.name:<8}", "bold"), f" {needs} -> {', '.join(stage.gives)}")
-        say(f"           {sections}" + (", the base model" if stage.base else ""))
+        say(f"           {', '.join([*sections, *(name for name, decides in beside.items() if decides)])}")
 
 
 def _print_machine(config: Config) -> None:

@@ -74,6 +74,7 @@ class Update:
     Attributes:
         members: member_id -> its folder.
         completions: role -> the Parquet file of what was sampled in it, at its temperature.
+        own_temperatures: member_id -> the temperature that it sampled at, where that is its own.
         steps: what each role's steps learn from, and their rules.
         earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
         texts: of a corpus, that lessons name.
@@ -85,6 +86,7 @@ class Update:
     steps: Sequence[tuple[Sequence[Lesson], UpdateRules]]
     earlier: Mapping[str, Path] = field(default_factory=dict)
     texts: Sequence[CorpusText] = ()
+    own_temperatures: Mapping[str, float] = field(default_factory=dict)
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
@@ -134,7 +136,7 @@ class Update:
                 )
             table = tables[lesson.role]
             prompt, completion, logprobs = (tuple(table[name][lesson.row].as_py()) for name in TOKENS)
-            temperature = self.temperatures[lesson.role]
+            temperature = self.own_temperatures.get(lesson.member_id, self.temperatures[lesson.role])
             return TrainingRow(
                 lesson.member_id, prompt, completion, logprobs, lesson.advantage, temperature, lesson.group
             )

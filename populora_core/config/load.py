@@ -24,6 +24,7 @@ from populora_core.config.machinery import (
     TrackersSection,
 )
 from populora_core.config.measuring import EvaluateSection
+from populora_core.config.pbt import PbtSection
 from populora_core.config.sections import (
     AdapterSection,
     AnchorSection,
@@ -60,6 +61,7 @@ class Config(Section):
     grade: GradeSection = GradeSection()
     update: UpdateSection = UpdateSection()
     evolve: EvolveSection = EvolveSection()
+    pbt: PbtSection = PbtSection()
     evaluate: EvaluateSection = EvaluateSection()
     compute: ComputeSection = ComputeSection()
     store: StoreSection = StoreSection()
@@ -123,6 +125,20 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _something_to_inherit(self) -> Config:
+        if self.pbt.teacher_reward and not isinstance(self.grade.teacher_reward, str):
+            raise ValueError(
+                "pbt.teacher_reward pays each teacher by what it inherits, and grade.teacher_reward by its slot; set "
+                "one of them only"
+            )
+        if self.pbt.replay and (not self.anchors.share or self.anchors.source == "peers"):
+            raise ValueError(
+                "pbt.replay weighs students when anchors are dealt out, but anchors.share is 0 or anchors.source "
+                '"peers", which deals none; set anchors.share, or pbt.replay=[]'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_engine(self) -> Config:
         together = self.compute.backend == "inline" or self.base.device == "cpu"
         if self.sampler.engine == "vllm" and self.compute.shards != 1 and together and self.compute.here:
@@ -139,7 +155,7 @@ class Config(Section):
 
     @property
     def proposals(self) -> int:
-        """Proposals of one generation."""
+        """Proposals of one generation, without refills."""
         return self.population.proposers * len(self.propose.types) * self.propose.per_type
 
     @property

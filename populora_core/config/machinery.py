@@ -13,7 +13,8 @@ from populora_core.config.fields import Count, Natural, Positive, ProgramSeconds
 
 
 class SandboxSection(Section):
-    """The sandbox of model-written programs and their limits (verify, grade)."""
+    """The sandbox of model-written programs and their limits (verify, grade, evaluate; solve with extra
+    attempts, propose with refills)."""
 
     backend: Literal["auto", "docker", "bubblewrap", "launcher", "gvisor"] = Field(
         "auto",

@@ -73,7 +73,7 @@ class BaseSection(Section):
 
 
 class PopulationSection(Section):
-    """Members of each sub-population: teachers and students, or one solo member (found)."""
+    """Members of each sub-population: teachers and students, or one solo member (found; on islands, all that meet)."""
 
     teachers: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that write problems")
     students: Annotated[Integer, Field(ge=0, le=9999)] = Field(4, description="members that answer them")
@@ -161,12 +161,13 @@ class MatchSection(Section):
 
 
 class ProposeSection(Section):
-    """The problems that each teacher writes in one generation (propose)."""
+    """The problems that each teacher writes in one generation (propose, verify)."""
 
     types: tuple[str, ...] = Field(
         ("code_o", "code_i", "code_f"), description="problem types that teachers are asked for"
     )
     per_type: Count = Field(32, description="proposals of each type, per teacher and generation")
+    refills: Natural = Field(0, description="rounds of writing others for those that are no new problem")
     inputs: Annotated[Integer, Field(ge=1, le=9)] = Field(
         1, description="of a code_o or code_i problem, all to be answered; above 1 with instruct"
     )
@@ -193,7 +194,7 @@ class ProposeSection(Section):
 
 
 class VerifySection(Section):
-    """Rules by which proposals become problems (verify)."""
+    """Rules by which proposals become problems (verify; propose with refills)."""
 
     largest_chance: Share = Field(
         1.0, description="a problem that a blind guess solves more often than this is trivial"
@@ -204,7 +205,7 @@ class VerifySection(Section):
 
 
 class AnchorSection(Section):
-    """Problems from outside the population, or asked again, played beside the teachers' (verify)."""
+    """Problems from outside the population, or asked again, played beside the teachers' (verify; solve with peers)."""
 
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0, description="of all problems that a generation asks for; 0: none"
@@ -226,7 +227,7 @@ class AnchorSection(Section):
 
 
 class SolveSection(Section):
-    """The students' answers (solve)."""
+    """The students' answers (solve, verify)."""
 
     attempts: Annotated[Integer, Field(ge=1, le=99)] = Field(8, description="answers per problem")
     extra_attempts: Natural = Field(0, description="further answers to a problem that none of these solves")
@@ -249,7 +250,7 @@ class SolveSection(Section):
 
 
 class GradeSection(Section):
-    """Rewards of teachers and students (grade)."""
+    """Rewards of teachers and students (grade; solve with extra attempts)."""
 
     teacher_reward: str | tuple[str, ...] = Field(
         "one_minus_p",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from populora_core.config.fields import END_OF_SEEDS
 from populora_core.config.load import Config
-from populora_core.lifecycle.progress import evaluation_again, score_progress
+from populora_core.lifecycle.progress import MAKERS, score_progress, stage_again
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.lifecycle.standing import agrees, follows
@@ -107,15 +107,18 @@ def rerun(
             fix="choose another --seed",
         )
     if ":" in stage_name:
-        asked = evaluation_again(session, generation, stage_name, seed)
-        made = asked.run(run_one, force=True).made
+        asked = stage_again(session, generation, stage_name, seed)
+        made = run_one(session, generation, asked, force=True)
+        if not made.reused:
+            publish(run.directory)
         refresh(run.directory)
         return [made]
     stages = stages_of(generation)
     if stage_name not in (stage.name for stage in stages):
+        beside = ", ".join(f"{kind}:SUITE" for kind in MAKERS.names())
         raise RunDirectoryError(
             f"generation {generation} has no stage {stage_name!r}",
-            expected="one of " + ", ".join(stage.name for stage in stages) + ", or evaluate:SUITE",
+            expected=f"one of {', '.join(stage.name for stage in stages)}, {beside}",
             fix="populora inspect shows the stages of a run",
         )
     stage = STAGES[stage_name]
@@ -323,4 +326,11 @@ def _refuse_other_shapes(old: Config, new: Config) -> None:
             expected=str(getattr(old, section)),
             got=str(getattr(new, section)),
             fix="start a new run for another population or adapter shape",
+        )
+    if old.pbt.own != new.pbt.own:
+        raise RunDirectoryError(
+            "a fork cannot change which hyperparameters members inherit: the inherited members have others",
+            expected=", ".join(sorted(old.pbt.own)) or "none",
+            got=", ".join(sorted(new.pbt.own)) or "none",
+            fix="leave each prior of [pbt] empty or not as it was, or start a new run",
         )

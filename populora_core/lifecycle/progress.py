@@ -5,6 +5,8 @@ They are what people read: no stage depends on them, and none sees what they are
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import ValidationError
 
 from populora_core.benchmarks.scores import BASE
@@ -14,19 +16,23 @@ from populora_core.lifecycle.run_evaluation import (
     SOLVERS,
     RunEvaluation,
     RunStage,
-    evaluations_of,
     selection,
+    stages_beside,
 )
 from populora_core.lifecycle.standing import newest_generation, require_generation
 from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import seeded
-from populora_core.stages.table import folder_name, typed_name
-from populora_core.store.manifest import read_manifest, stage_dir
+from populora_core.stages.table import Stage, folder_name, typed_name
+from populora_core.store.manifest import Manifest, read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, RunDirectoryError
+from populora_core.support.registry import Registry
 from populora_core.support.trust import require_trusted
 from populora_core.support.typed import shown
+
+Again = Callable[[Session, Manifest, int | None], Stage]
+"""A stage's manifest, and another seed or None for its own -> the stage as it is made now."""
 
 
 def score_progress(session: Session, generation: int, run_one: RunStage = run_stage) -> None:
@@ -58,38 +64,65 @@ def is_current(session: Session, suite: Suite, members: str = "all") -> bool:
     return any(evaluation_of(session, suite, each).is_done for each in asked)
 
 
-def evaluation_again(session: Session, generation: int, name: str, seed: int | None = None) -> RunEvaluation:
-    """The evaluation that a generation holds as the stage of a name, such as evaluate:tiny.
+def stage_again(session: Session, generation: int, name: str, seed: int | None = None) -> Stage:
+    """The stage with a parameter that a generation holds under a name, such as evaluate:tiny, to be made again.
 
     Args:
         seed: of its draws; None for the one it had.
 
     Raises:
-        RunDirectoryError: it was never made.
-        ConfigError: a suite of the run's own is asked for another seed, or names a file that the user has not named.
+        RunDirectoryError: it was never made, or nothing here makes such stages.
+        ConfigError: it cannot have another seed, or names a file that the user has not named.
     """
-    run = session.run
+    run, kind = session.run, name.partition(":")[0]
+    again: Again = MAKERS.find(kind)
     manifest = read_manifest(stage_dir(run.directory, generation, folder_name(name)))
-    if manifest is None or "suite" not in manifest.config:
-        there = [typed_name(folder.name) for folder, _ in evaluations_of(run, generation)]
+    if manifest is None:
+        there = [typed_name(folder.name) for folder, _ in stages_beside(run, generation)]
         raise RunDirectoryError(
             f"{name} of generation {generation} was never made",
             expected=" or ".join(there) or "a stage of the loop",
-            fix=f"populora evaluate {shown(run.directory)} --suite FILE makes such scores",
+            fix=f"populora {kind} {shown(run.directory)} --suite FILE makes such a stage",
         )
+    return again(session, manifest, seed)
+
+
+def evaluation_again(session: Session, manifest: Manifest, seed: int | None) -> Stage:
+    """The evaluation that a manifest records (see `stage_again`)."""
+    suite = suite_again(manifest, seed)
+    if suite.suite in OWN_SUITES:
+        _refuse_seed(session.run, suite.suite, seed)
+    base = [BASE, None] in manifest.config.get("players", [[BASE, None]])
+    return evaluation_of(session, suite, selection(manifest), manifest.generation, base).stage
+
+
+def suite_again(manifest: Manifest, seed: int | None) -> Suite:
+    """The suite that a manifest records, with another seed or with its own.
+
+    Raises:
+        RunDirectoryError: it records none.
+        ConfigError: the suite names a file that the user has not named.
+    """
     try:
-        suite = Suite.model_validate(manifest.config["suite"])
+        suite = Suite.model_validate(manifest.config.get("suite"))
     except ValidationError as error:
         raise RunDirectoryError(
-            f"{name} of generation {generation} names no suite", got=str(error)
+            f"{manifest.stage} of generation {manifest.generation} names no suite", got=str(error)
         ) from error
     for entry in suite.benchmarks:  # somebody may have sent the run
         if entry.here is not None and DATA not in entry.here.resolve().parents:
             require_trusted(str(entry.here.resolve()))
-    if suite.suite in OWN_SUITES:
-        _refuse_seed(run, suite.suite, seed)
-    base = [BASE, None] in manifest.config.get("players", [[BASE, None]])
-    return evaluation_of(session, seeded(suite, seed), selection(manifest), generation, base)
+    return seeded(suite, seed)
+
+
+MAKERS = Registry(
+    {"evaluate": evaluation_again},
+    group="populora.stages",
+    what="kind of stage with a parameter",
+    setting="--stage",
+    error=RunDirectoryError,
+)
+"""The word before the colon -> `Again`."""
 
 
 def suite_for(run: Run, name: str = "", seed: int | None = None, sample: int | None = None) -> Suite:

@@ -20,10 +20,10 @@ from populora_core.sandbox.jobs import python_of
 from populora_core.stages.engine import StageResult, is_done, run_stage
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, SuiteItems, players_of
 from populora_core.stages.measure import SANDBOX, SELECTION, measure
-from populora_core.stages.table import Stage, file_name
+from populora_core.stages.table import BESIDE, Stage, file_name
 from populora_core.store.artifacts import supersede
 from populora_core.store.catalogue import publish
-from populora_core.store.manifest import EVALUATION, Manifest, generation_dir, read_manifest, stage_dir
+from populora_core.store.manifest import Manifest, generation_dir, read_manifest, stage_dir
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 
@@ -106,18 +106,17 @@ class RunEvaluation:
         """True if it was committed before, from the same members by the same rules, and is whole."""
         return is_done(self.session, self.generation, [self.stage])
 
-    def run(self, run_one: RunStage = run_stage, force: bool = False) -> Evaluated:
+    def run(self, run_one: RunStage = run_stage) -> Evaluated:
         """Make it, unless it is done; what was there before goes to superseded/.
 
         Args:
             run_one: runs one stage; Prefect's tasks take its place.
-            force: make it although it is done.
 
         Raises:
             SandboxUnavailable: the sandbox went down; finished shards stay for the next time.
             ArtifactError: the result could not be written.
         """
-        result = run_one(self.session, self.generation, self.stage, force=force)
+        result = run_one(self.session, self.generation, self.stage)
         run = self.session.run
         if not result.reused:
             publish(run.directory)
@@ -146,21 +145,21 @@ def selection(evaluation: Manifest) -> str:
     return evaluation.extra.get(SELECTION, "all")
 
 
-def evaluations_of(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:
-    """The committed evaluations of the members after a generation."""
-    for folder in sorted(generation_dir(run.directory, generation).glob(f"{EVALUATION}*")):
+def stages_beside(run: Run, generation: int) -> Iterator[tuple[Path, Manifest]]:
+    """The committed stages with a parameter of a generation: evaluations, and those of plug-ins."""
+    for folder in sorted(generation_dir(run.directory, generation).glob(BESIDE)):
         manifest = read_manifest(folder)
         if manifest is not None:
             yield folder, manifest
 
 
 def supersede_outdated(run: Run, generation: int) -> list[Path]:
-    """Set aside evaluations of members that the generation no longer has; returns where they went."""
+    """Set aside what was measured of members that the generation no longer has; returns where it went."""
     population = read_manifest(population_folder(run, generation))
     content = population.contents[file_name("population")] if population else ""
     # Before evaluations were stages, they named the content itself.
     now = content, hashlib.sha256(content.encode()).hexdigest()
-    outdated = [f for f, m in evaluations_of(run, generation) if m.inputs.get("population") not in now]
+    outdated = [f for f, m in stages_beside(run, generation) if m.inputs.get("population") not in now]
     return [supersede(run.directory, folder) for folder in outdated]
 
 

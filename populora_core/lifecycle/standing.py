@@ -90,8 +90,8 @@ def agrees(run: Run, generation: int) -> bool:
         for artifact, when in stage.needs.items():
             content, read = contents.get(file_name(artifact)), found.inputs.get(artifact)
             if when is When.NOW and content is not None and read not in (None, input_hash([content])):
-                so_far = [*_contents_before(run, generation, artifact), content]  # of a stage that pays for new cells
-                if read != input_hash(so_far):
+                # Grades that pay for new cells read a table of every generation so far.
+                if read != input_hash([*_contents_before(run, generation, artifact), content]):
                     return False
         contents |= found.contents
     return True

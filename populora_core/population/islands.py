@@ -18,7 +18,7 @@ def island_of(slot: int, islands: int) -> int:
 def island_of_problem(problem_id: str, teacher_id: str, islands: int) -> int:
     """The island on which a problem was asked: its teacher's, or that which an anchor was drawn for."""
     if teacher_id == ids.ANCHOR:
-        return island_of(int(problem_id.rpartition("-")[2]), islands)
+        return island_of(ids.index_of(problem_id), islands)
     return island_of(ids.slot_of(teacher_id), islands)
 
 

@@ -1,24 +1,64 @@
 """Rewards of teachers and students (PopuLoRA, section on rewards; the constants are AZR's).
 
-A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1. `grade.teacher_reward`
-names it, for all teachers or for each slot: one of `TEACHER_REWARDS`, of another package's entry points, or a place.
+A teacher's payment is a function (solve rate, rules) -> reward over solve rates from 0 to 1; as a `ProblemReward` it
+is given the problem too. `grade.teacher_reward` names it, for all teachers or for each slot: one of `TEACHER_REWARDS`,
+of another package's entry points, or a place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from math import comb, isfinite
 from numbers import Real
+from typing import TYPE_CHECKING
 
 from populora_core.config.sections import GradeSection
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.support.errors import PopulationError
 from populora_core.support.registry import Registry
 
+if TYPE_CHECKING:
+    from populora_core.store.rows import AttemptGradeRow, ProblemRow
+
 TeacherReward = Callable[[float, GradeSection], float]
 NOTHING_LEARNT = -0.5  # AZR's code, of problems that are always or never solved
 LUCK = 0.2  # successes that blind guessing reaches more often than this prove nothing
+
+
+@dataclass(frozen=True, slots=True)
+class GradedProblem:
+    """A verified problem with its judged attempts.
+
+    Attributes:
+        row: of the table `problems`: program, type, inputs, outputs, measures, chance, slack.
+        attempts: rows of `attempt_grades`, with answer and verdict; those that infrastructure lost are left out.
+    """
+
+    row: ProblemRow
+    attempts: Sequence[AttemptGradeRow]
+
+    @property
+    def solve_rate(self) -> float | None:
+        """Share of the attempts that are right; None where there are none."""
+        right = sum(attempt["verdict"] == AttemptVerdict.CORRECT for attempt in self.attempts)
+        return right / len(self.attempts) if self.attempts else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemReward:
+    """A teacher's reward that looks at more than the solve rate: decorate its function with this.
+
+    Args:
+        pay: (solve rate, rules, problem) -> reward. `rules.chance` has been taken out of the first, and not out of the
+            problem's own solve rate.
+    """
+
+    pay: Callable[[float, GradeSection, GradedProblem], float]
+
+    def __call__(self, solve_rate: float, rules: GradeSection, problem: GradedProblem) -> float:
+        return self.pay(solve_rate, rules, problem)
 
 
 def one_minus_p(solve_rate: float, rules: GradeSection) -> float:
@@ -49,6 +89,11 @@ TEACHER_REWARDS = Registry(
 )
 
 
+def look_at_problems(names: Iterable[str]) -> bool:
+    """True if one of these rewards looks at the problem."""
+    return any(isinstance(TEACHER_REWARDS.find(name), ProblemReward) for name in names)
+
+
 def teacher_reward(
     verdict: ProposalVerdict,
     solve_rate: float | None,
@@ -57,6 +102,8 @@ def teacher_reward(
     new_cell: bool = False,
     attempts: int = 1,
     slot: int = 0,
+    own: str | None = None,
+    problem: GradedProblem | None = None,
 ) -> float | None:
     """The reward of one proposal, or None where infrastructure failed.
 
@@ -66,9 +113,12 @@ def teacher_reward(
         attempts: how many attempts were judged; only the test of luck (`rules.chance = "reject"`) asks.
         new_cell: whether the bonus for a new cell is due, where the solve rate that is paid is neither 0 nor 1.
         slot: the teacher's, where `rules` pay each slot by its own reward.
+        own: name of the reward that the teacher inherits, in place of what `rules` say.
+        problem: what the proposal became; only a `ProblemReward` asks.
 
     Raises:
-        PopulationError: `rules` name no teacher's reward, or one that pays no finite number.
+        PopulationError: `rules` name no teacher's reward, one that pays no finite number, or one that asks for a
+            problem that is not given.
     """
     if verdict is ProposalVerdict.INFRASTRUCTURE:
         return None
@@ -76,10 +126,9 @@ def teacher_reward(
         return rules.teacher_invalid
     if solve_rate is None:
         return None
-    name = rules.reward_of(slot)
-    pay: TeacherReward = TEACHER_REWARDS.find(name)
+    name = own or rules.reward_of(slot)
     rate = _without_luck(solve_rate, chance, attempts, rules)
-    paid = pay(rate, rules)
+    paid = _pay(name, rate, rules, problem)
     if not isinstance(paid, Real) or not isfinite(paid):
         raise PopulationError(
             f"the teacher's reward {name} pays no number",
@@ -136,6 +185,21 @@ def student_reward(verdict: AttemptVerdict, rules: GradeSection) -> float | None
             return rules.student_format
         case _:
             return rules.student_wrong
+
+
+def _pay(name: str, solve_rate: float, rules: GradeSection, problem: GradedProblem | None) -> float:
+    """The payment by the reward of this name."""
+    pay: TeacherReward | ProblemReward = TEACHER_REWARDS.find(name)
+    if not isinstance(pay, ProblemReward):
+        return pay(solve_rate, rules)
+    if problem is None:
+        raise PopulationError(
+            f"the teacher's reward {name} looks at the problem",
+            expected="a GradedProblem",
+            got="none",
+            fix="give teacher_reward the problem",
+        )
+    return pay(solve_rate, rules, problem)
 
 
 def _without_luck(solve_rate: float, chance: float, attempts: int, rules: GradeSection) -> float:

@@ -57,6 +57,14 @@ QUERIES = {
                avg(energy_kept) AS energy_kept
         FROM averages WHERE generation <= $last GROUP BY ALL ORDER BY ALL
     """,
+    "hyperparameters": """
+        SELECT generation, role, name, exp(avg(ln(value))) AS typical, min(value) AS lowest, max(value) AS highest
+        FROM (UNPIVOT (
+            SELECT h.generation, m.role, h.learning_rate, h.temperature, h.replay
+            FROM hyperparameters h JOIN members m USING (member_id) WHERE h.generation <= $last
+        ) ON learning_rate, temperature, replay INTO NAME name VALUE value)
+        GROUP BY ALL ORDER BY ALL
+    """,
     "evaluations": """
         SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric,
                CASE WHEN e.temperature > 0 THEN 'T ' || e.temperature END, e.part) AS benchmark, m.role,
@@ -69,6 +77,7 @@ QUERIES = {
                coalesce(sum(seconds_before), 0) AS before, max(key) AS key
         FROM stages WHERE generation <= $last GROUP BY ALL ORDER BY generation, started_at
     """,
+    "metrics": "SELECT generation, stage, name, value FROM tables.metrics WHERE generation <= $last ORDER BY ALL",
 }
 
 # Of every type the newest problem of each difficulty, among the last three generations.

@@ -27,8 +27,8 @@ from populora_core.report.series import (
     within,
 )
 from populora_core.report.text import listed, percent, plain, seconds, short_id
+from populora_core.stages.table import typed_name
 from populora_core.store import sql
-from populora_core.store.manifest import EVALUATION
 
 MANY_UNSOLVED, MANY_SOLVED, MANY_DUPLICATES, MANY_OUTAGES = 0.6, 0.5, 0.3, 0.01
 FALL = 0.7  # what is left of a figure whose fall is worth a warning
@@ -270,7 +270,7 @@ def _children(figures: Figures) -> Iterable[Note]:
 
 def _costs(figures: Figures) -> Iterable[Note]:
     played = [
-        row for row in figures["stages"] if row["generation"] > 0 and not row["stage"].startswith(EVALUATION)
+        row for row in figures["stages"] if row["generation"] > 0 and ":" not in typed_name(row["stage"])
     ]
     of_stage = totals(played, "stage", "seconds")
     of_generation = totals(played, "generation", "seconds")

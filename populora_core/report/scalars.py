@@ -60,6 +60,8 @@ def _named(figures: Figures) -> Iterator[tuple[str, float, float | None]]:
         yield f"fitness/{row['member_id']}", row["generation"], row["fitness"]
     for row in figures["stages"]:
         yield f"stage_seconds/{row['stage']}", row["generation"], row["seconds"]
+    for row in figures["metrics"]:
+        yield f"recorded/{row['stage']}/{row['name']}", row["generation"], row["value"]
     for row in figures["evaluations"]:
         name = f"score/{row['suite']}, {row['benchmark']}, {row['role'] or 'base'}"
         yield name, row["generation"], row["score"]

@@ -155,6 +155,9 @@ _QUERIES = {
                 operator AS "made by", array_to_string(parent_ids, ', ') AS parents
                 FROM evolutions WHERE generation = $generation ORDER BY 1""",
             "population": _STANDING.format(table="tables.population", also=', now.operator AS "made by"'),
+            "hyperparameters": """SELECT member_id AS member, learning_rate AS "learning rate", temperature,
+                replay AS "replay weight", teacher_reward AS payment
+                FROM hyperparameters WHERE generation = $generation ORDER BY 1""",
         },
     ),
 }
@@ -183,6 +186,9 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
             got=str(folder),
             fix="populora resume makes damaged stages again",
         )
+    recorded = {"recorded": found} if (found := recorded_rows(manifest)) else {}
+    if (told := manifest.extra.get("summary")) is not None:
+        return StageSummary(told, recorded)
     suite = stage.removeprefix(EVALUATION)
     query = _QUERIES[stage] if suite == stage else _scores(f"part = 'test' AND suite = {text(suite)}")
     asked = "; ".join((query.headline, *query.parts.values()))
@@ -195,7 +201,7 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
         tables = {title: found for title, sql in query.parts.items() if (found := rows(sql))}
     if proved := proof_rows(manifest):
         tables["whether the sampler serves them"] = proved
-    return StageSummary(headline, tables)
+    return StageSummary(headline, tables | recorded)
 
 
 def proof_rows(manifest: Manifest) -> list[dict[str, Any]]:
@@ -210,4 +216,12 @@ def proof_rows(manifest: Manifest) -> list[dict[str, Any]]:
             "cannot be told from": ", ".join(told["alike"]),
         }
         for member, told in sorted(manifest.extra.get("proof", {}).items())
+    ]
+
+
+def recorded_rows(manifest: Manifest) -> list[dict[str, Any]]:
+    """Rows of the figures that the stage recorded beside its tables."""
+    return [
+        {"stage": manifest.stage, "figure": name, "value": value}
+        for name, value in manifest.extra.get("metrics", {}).items()
     ]

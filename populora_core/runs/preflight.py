@@ -268,7 +268,7 @@ def check_names(config: Config, source: str) -> None:
         (DIALECTS, (config.base.dialect,)),
         (SCHEMES, (config.match.scheme,)),
         (PROBLEM_TYPES, config.propose.types),
-        (TEACHER_REWARDS, config.grade.teacher_rewards),
+        (TEACHER_REWARDS, (*config.grade.teacher_rewards, *config.pbt.teacher_reward)),
         (ESTIMATORS, (config.update.estimator,)),
         (MUTATIONS, evolve.mutations),
         (CROSSOVERS, evolve.crossovers),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pyarrow as pa
 from populora_core.compute.shards import Shards
 from populora_core.config.load import Config
 from populora_core.population.member import Member
+from populora_core.population.pbt import Hyperparameters
 from populora_core.problems.dialects import Dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.runs.session import Session
@@ -22,11 +26,11 @@ from populora_core.stages.plan import StagePlan
 from populora_core.stages.table import file_name
 from populora_core.store.adapters import MOMENTS, WEIGHTS
 from populora_core.store.artifacts import StageWriter
-from populora_core.store.manifest import read_manifest, stage_dir
+from populora_core.store.manifest import METRIC_NAME, read_manifest, stage_dir
 from populora_core.store.rows import RowReader
 from populora_core.store.schema import to_table
 from populora_core.support import ids
-from populora_core.support.errors import ProblemError
+from populora_core.support.errors import ArtifactError, ProblemError
 
 
 @dataclass(slots=True)
@@ -78,6 +82,12 @@ class StageContext(RowReader):
     def members(self) -> list[Member]:
         """The living members before this stage, in the order of their ids."""
         return [Member.of(row) for row in self.rows("population")]
+
+    def hyperparameters(self) -> Mapping[str, Hyperparameters]:
+        """Hyperparameters of the living members before this stage; empty where they are not inherited."""
+        if not self.config.pbt.on:
+            return {}
+        return {row["member_id"]: Hyperparameters.of(row) for row in self.rows("hyperparameters")}
 
     def require_same(self, section: str, key: str, what: str) -> None:
         """A file to which somebody adds rows must not have a resume make a whole run again.
@@ -131,6 +141,24 @@ class StageContext(RowReader):
     def write(self, name: str, rows: Iterable[Mapping[str, Any]], beside: pa.Table | None = None) -> None:
         """Write a declared table; `beside` holds further columns of the same rows."""
         self.writer.write_table(name, to_table(name, rows, beside))
+
+    def record_metric(self, name: str, value: float) -> None:
+        """Record a figure that needs no column: people and trackers see it, and nothing follows from it.
+
+        Args:
+            name: a plain word; of two values under one name the later stays.
+
+        Raises:
+            ArtifactError: the name is no plain word, or the value no finite number.
+        """
+        if not re.fullmatch(METRIC_NAME, name) or not isinstance(value, Real) or not isfinite(value):
+            raise ArtifactError(
+                f"{self.plan.stage.name} cannot record the figure {name!r}",
+                expected="a name of small letters, digits and _, with a letter first, and a finite number",
+                got=f"{name!r}: {value!r}",
+                fix="correct the call of record_metric",
+            )
+        self.extra.setdefault("metrics", {})[name] = float(value)
 
     def write_adapters(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
         """Record the members that this stage wrote to `shards.files`.

@@ -31,6 +31,7 @@ REPORTED = {
     "validity",
 }  # of [evaluate]: what people read, and nothing else
 ADDED: Mapping[str, Mapping[str, object]] = {
+    "propose": {"refills": 0},
     "grade": {"cut_answers": "refuse"},
     "update": {"cut_completions": "learn"},
     "population": {"islands": 1},

@@ -258,14 +258,12 @@ class Evaluation:
             yield sandbox
 
 
-def answers(
-    session: Session, exam: Exam, generation: int, folder: Path, way: type[Evaluation] = Evaluation
-) -> pa.Table:
+def answers(session: Session, exam: Exam, generation: int, folder: Path) -> pa.Table:
     """Have an exam taken without a stage: what was answered is found again in a folder."""
     spec = session.model_spec
     with_what = [spec.digest, spec.base.numbers, spec.base.device, spec.sampler.engine]
     shards = session.shards(_sha256([exam.decides(session), with_what]), folder)
-    return way(session, exam, generation, shards).run()
+    return Evaluation(session, exam, generation, shards).run()
 
 
 def seeded(suite: Suite, seed: int | None) -> Suite:

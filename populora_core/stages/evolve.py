@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -12,6 +13,7 @@ from populora_core.compute.breeding import Breed, Child
 from populora_core.population.fitness import fitness_of
 from populora_core.population.islands import island_of
 from populora_core.population.member import Member, Role
+from populora_core.population.pbt import explored
 from populora_core.population.rating import Rating, newborn_rating
 from populora_core.population.replacement import Replacement, evolves, plan_evolution
 from populora_core.stages.adapters import updated_folders
@@ -51,6 +53,8 @@ def run(ctx: StageContext) -> None:
             kept = _rated(member, ratings)
             population.append(kept.row(ctx.generation, row["sha256"], row["moments_sha256"]))
     ctx.write("population", population)
+    if ctx.config.pbt.on:
+        _write_hyperparameters(ctx, members, planned, children)
     ctx.write(
         "evolutions",
         [
@@ -72,6 +76,25 @@ def run(ctx: StageContext) -> None:
         [_retired_row(member, updated, ratings) for member in members if member.member_id in planned],
     )
     ctx.write_adapters(newborn)
+
+
+def _write_hyperparameters(
+    ctx: StageContext,
+    members: list[Member],
+    planned: Mapping[str, Replacement],
+    children: Mapping[str, str],
+) -> None:
+    """Survivors keep theirs; a child explores from those of its fitter parent, the last of its parents."""
+    own, rules = ctx.hyperparameters(), ctx.config.pbt
+    rows = []
+    for member in members:
+        name, hyperparameters = member.member_id, own[member.member_id]
+        if (item := planned.get(name)) is not None:
+            name = children[name]
+            rng = ctx.rng(name, "hyperparameters")
+            hyperparameters = explored(own[item.parent_ids[-1]], rules, item.role, rng)
+        rows.append(hyperparameters.row(ctx.generation, name))
+    ctx.write("hyperparameters", rows)
 
 
 def _plan(

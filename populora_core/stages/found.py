@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from populora_core.compute.members import Found
 from populora_core.population.member import Member, Role
+from populora_core.population.pbt import founded
 from populora_core.runs.warm_start import OPERATOR, require_unchanged, start_folders
 from populora_core.stages.context import StageContext, hash_columns
 from populora_core.support import ids
@@ -44,4 +45,11 @@ def run(ctx: StageContext) -> None:
             for name, (role, slot) in zip(names, slots, strict=True)
         ],
     )
+    if ctx.config.pbt.on:
+        rng = {name: ctx.rng(name, "hyperparameters") for name in names}
+        own = {
+            name: founded(ctx.config.pbt, role, rng[name])
+            for name, (role, _) in zip(names, slots, strict=True)
+        }
+        ctx.write("hyperparameters", [each.row(ctx.generation, name) for name, each in own.items()])
     ctx.write_adapters(hashes)

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from populora_core.population.pbt import own_or
 from populora_core.population.rating import Match, Outcome, Rating, lower_bound, match_outcome, rate
 from populora_core.problems.grading import judge_attempts
-from populora_core.problems.rewards import fitness_sharing, student_reward, teacher_reward
+from populora_core.problems.model import Problem
+from populora_core.problems.rewards import (
+    GradedProblem,
+    fitness_sharing,
+    look_at_problems,
+    student_reward,
+    teacher_reward,
+)
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.stages.adapters import past_members
 from populora_core.stages.context import StageContext
-from populora_core.stages.history import read_problems
+from populora_core.stages.history import PROBLEM
 from populora_core.store.rows import (
     AttemptGradeRow,
     AttemptRow,
@@ -28,7 +36,11 @@ from populora_core.support.ids import slot_of
 
 def run(ctx: StageContext) -> None:
     ctx.extra["sandbox"] = ctx.session.sandbox.identity
-    problems = {problem.problem_id: problem for problem in read_problems(ctx)}
+    # All columns only where they are asked for: a past that a fork took over may lack newer ones.
+    paid_by = (*ctx.config.grade.teacher_rewards, *ctx.config.pbt.teacher_reward)
+    columns = () if look_at_problems(paid_by) else (*PROBLEM, "lines_of_code", "chance")
+    verified = {row["problem_id"]: row for row in ctx.rows("problems", *columns, newest=1)}
+    problems = {problem_id: Problem.of(row) for problem_id, row in verified.items()}
     attempts = ctx.rows("attempts", "attempt_id", "problem_id", "student_id", "completion", "finish_reason")
     judgements = judge_attempts(
         ctx.dialect,
@@ -45,61 +57,61 @@ def run(ctx: StageContext) -> None:
         }
         for attempt, judgement in zip(attempts, judgements, strict=True)
     ]
-    results = _problem_results(problems, attempts, grades)
+    graded = _graded(verified, attempts, grades)
     checks = {row["proposal_id"]: row for row in ctx.rows("proposal_checks")}
-    columns = ("problem_id", "problem_type", "lines_of_code", "chance")
-    verified = {row["problem_id"]: row for row in ctx.rows("problems", *columns, newest=1)}
     proposals = ctx.rows("proposals", "proposal_id", "teacher_id", "match_id")
-    outcomes = _match_results(ctx, proposals, checks, results)
+    outcomes = _match_results(ctx, proposals, checks, graded)
 
     ctx.write("attempt_grades", grades)
-    ctx.write("problem_results", results.values())
-    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, results, verified))
+    ctx.write("problem_results", _problem_results(graded))
+    ctx.write("proposal_grades", _proposal_grades(ctx, proposals, checks, graded))
     ctx.write("match_results", outcomes.values())
     ctx.write("ratings", _ratings(ctx, outcomes, proposals, checks, attempts, grades))
 
 
-def _problem_results(
-    problems: Iterable[str], attempts: Iterable[AttemptRow], grades: Iterable[AttemptGradeRow]
-) -> dict[str, ProblemResultRow]:
-    verdicts: dict[str, list[str]] = {problem_id: [] for problem_id in problems}
+def _graded(
+    verified: Mapping[str, ProblemRow], attempts: Iterable[AttemptRow], grades: Iterable[AttemptGradeRow]
+) -> dict[str, GradedProblem]:
+    judged: dict[str, list[AttemptGradeRow]] = {problem_id: [] for problem_id in verified}
     for attempt, grade in zip(attempts, grades, strict=True):
         if grade["verdict"] != AttemptVerdict.INFRASTRUCTURE:
-            verdicts[attempt["problem_id"]].append(grade["verdict"])
-    return {
-        problem_id: {
-            "problem_id": problem_id,
-            "n_attempts": len(found),
-            "solve_rate": sum(v == AttemptVerdict.CORRECT for v in found) / len(found) if found else None,
-        }
-        for problem_id, found in verdicts.items()
-    }
+            judged[attempt["problem_id"]].append(grade)
+    return {problem_id: GradedProblem(row, judged[problem_id]) for problem_id, row in verified.items()}
+
+
+def _problem_results(graded: Mapping[str, GradedProblem]) -> list[ProblemResultRow]:
+    return [
+        {"problem_id": problem_id, "n_attempts": len(each.attempts), "solve_rate": each.solve_rate}
+        for problem_id, each in graded.items()
+    ]
 
 
 def _proposal_grades(
     ctx: StageContext,
     proposals: Sequence[ProposalRow],
     checks: Mapping[str, ProposalCheckRow],
-    results: Mapping[str, ProblemResultRow],
-    verified: Mapping[str, ProblemRow],
+    graded: Mapping[str, GradedProblem],
 ) -> list[ProposalGradeRow]:
     rewards, crowds, lengths, opening = [], [], [], _in_new_cells(ctx)
+    own = ctx.hyperparameters()
     for proposal in proposals:
         check = checks[proposal["proposal_id"]]
         problem_id = check["problem_id"]
-        result, problem = (results[problem_id], verified[problem_id]) if problem_id else (None, None)
+        problem = graded[problem_id] if problem_id else None
         reward = teacher_reward(
             ProposalVerdict(check["verdict"]),
-            result["solve_rate"] if result else None,
+            problem.solve_rate if problem else None,
             ctx.config.grade,
-            chance=problem["chance"] if problem else 0.0,
+            chance=problem.row["chance"] if problem else 0.0,
             new_cell=problem_id in opening,
-            attempts=result["n_attempts"] if result else 0,
+            attempts=len(problem.attempts) if problem else 0,
             slot=slot_of(proposal["teacher_id"]),
+            own=own_or(own, proposal["teacher_id"], "teacher_reward", None),
+            problem=problem,
         )
         rewards.append(reward)
-        crowds.append((proposal["teacher_id"], problem["problem_type"] if problem else None))
-        lengths.append(problem["lines_of_code"] if problem else None)
+        crowds.append((proposal["teacher_id"], problem.row["problem_type"] if problem else None))
+        lengths.append(problem.row["lines_of_code"] if problem else None)
     return [
         {"proposal_id": proposal["proposal_id"], "reward": reward}
         for proposal, reward in zip(
@@ -131,7 +143,7 @@ def _match_results(
     ctx: StageContext,
     proposals: Iterable[ProposalRow],
     checks: Mapping[str, ProposalCheckRow],
-    results: Mapping[str, ProblemResultRow],
+    graded: Mapping[str, GradedProblem],
 ) -> dict[str, MatchResultRow]:
     """Outcome of each match, over the problems that were solved at least once."""
     by_match: dict[str, list[ProposalCheckRow]] = defaultdict(list)
@@ -140,7 +152,7 @@ def _match_results(
     rows: dict[str, MatchResultRow] = {}
     for match in ctx.rows("matches"):
         played = by_match[match["match_id"]]
-        rates = [results[c["problem_id"]]["solve_rate"] for c in played if c["problem_id"]]
+        rates = [graded[c["problem_id"]].solve_rate for c in played if c["problem_id"]]
         solved = [rate for rate in rates if rate is not None and rate > 0.0]
         solve_rate = sum(solved) / len(solved) if solved else None
         outcome = match_outcome(

@@ -43,11 +43,6 @@ def read_graded(ctx: StageContext, island: int = 0) -> list[Graded]:
     ]
 
 
-def read_problems(ctx: StageContext) -> list[Problem]:
-    """The generation's own."""
-    return [Problem.of(row) for row in ctx.rows("problems", *PROBLEM, newest=1)]
-
-
 def _island(ctx: StageContext, row: ProblemRow) -> int:
     """The island of a row of `problems`."""
     return island_of_problem(row["problem_id"], row["teacher_id"], ctx.config.population.islands)

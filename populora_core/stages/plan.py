@@ -145,7 +145,8 @@ def stage_sources(
         if when is When.NOW:
             found[artifact] = [_source(run, generation, giver(artifact, before), artifact)]
         elif when is When.BEFORE:
-            last = giver(artifact, stages_of(generation - 1))
+            stages = tuple(as_configured(other, run.config) for other in stages_of(generation - 1))
+            last = giver(artifact, stages)
             found[artifact] = [_source(run, generation - 1, last, artifact)]
         else:
             found[artifact] = past.upto(artifact, generation if when is When.SO_FAR else generation - 1)

@@ -5,14 +5,14 @@ A problem that none of these attempts solved may be answered again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import cycle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from populora_core.benchmarks.anchors import PEERS
 from populora_core.compute.work import Prompt
 from populora_core.population.islands import island_of, island_of_problem
+from populora_core.population.pbt import own_or
 from populora_core.problems.grading import Completed, judge_attempts
 from populora_core.problems.model import Problem
 from populora_core.problems.verdicts import AttemptVerdict
@@ -44,10 +44,18 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, MatchRow]]:
     # Anchors have no teacher: they are dealt out among the students that learn from them, not those of the past.
     living, islands = {member.member_id for member in ctx.members()}, ctx.config.population.islands
     learning = [match for match in matches if match["student_id"] in living] or matches
+    own = ctx.hyperparameters()
     turns = [
-        cycle([each for each in learning if island_of(ids.slot_of(each["student_id"]), islands) == island])
+        in_turns(
+            {
+                match["match_id"]: own_or(own, match["student_id"], "replay", 1.0)
+                for match in learning
+                if island_of(ids.slot_of(match["student_id"]), islands) == island
+            }
+        )
         for island in range(islands)
     ]
+    by_id = {match["match_id"]: match for match in matches}
 
     student = {ids.slot_of(match["student_id"]): match for match in reversed(matches)}
 
@@ -56,16 +64,28 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, MatchRow]]:
             return match_of[row["teacher_id"]]
         if ctx.config.anchors.source == PEERS:  # each was drawn for one student
             return student[island_of_problem(row["problem_id"], ids.ANCHOR, ctx.config.population.students)]
-        return next(turns[island_of_problem(row["problem_id"], ids.ANCHOR, islands)])
+        return by_id[next(turns[island_of_problem(row["problem_id"], ids.ANCHOR, islands)])]
 
     return [(Problem.of(row), match_for(row)) for row in ctx.rows("problems", *PROBLEM, "teacher_id")]
+
+
+def in_turns(weights: Mapping[str, float]) -> Iterator[str]:
+    """Yield names for ever, each as often as its share of the weights: at every turn who is furthest behind.
+
+    Equal weights take turns in order.
+    """
+    had = dict.fromkeys(weights, 0)
+    while had:
+        name = min(had, key=lambda name: (had[name] + 1) / weights[name])
+        had[name] += 1
+        yield name
 
 
 def _attempts(
     ctx: StageContext, asked: Sequence[tuple[Problem, MatchRow]], numbers: Iterable[int]
 ) -> tuple[list[dict[str, object]], list[Prompt]]:
     """The attempts of these numbers at each problem, by the student of its match, before they are sampled; prompts."""
-    settings = ctx.config.solve
+    settings, own = ctx.config.solve, ctx.hyperparameters()
     rows: list[dict[str, object]] = []
     prompts: list[Prompt] = []
     for problem, match in asked:
@@ -87,7 +107,7 @@ def _attempts(
                     member_id=match["student_id"],
                     text=text,
                     seed=ids.draw_seed(ctx.seed, attempt_id, "tokens"),
-                    temperature=settings.temperature,
+                    temperature=own_or(own, match["student_id"], "temperature", settings.temperature),
                     top_p=settings.top_p,
                     max_tokens=settings.max_tokens,
                 )

@@ -196,12 +196,20 @@ def stages_of(generation: int) -> tuple[Stage, ...]:
 def as_configured(stage: Stage, config: Config) -> Stage:
     """The stage with what decides its result, where more does than usual.
 
-    `solve` with extra attempts also depends on the sandbox; `verify` that asks past problems again, on their results;
+    `solve` with extra attempts also depends on the sandbox; `propose` with refills on all that decides what is a new
+    problem, and `verify` then on what was asked for; `verify` that asks past problems again, on their results;
     `grade` that pays for new cells, on past problems; `update` that averages, on the averages' settings; and all that
-    know islands, on who lives where.
+    know islands, on who lives where. Hyperparameters that members inherit are made where members are, and read where
+    they play and learn.
     """
+    if config.pbt.on:
+        stage = _with_hyperparameters(stage)
     if config.population.islands > 1 and stage.name in ON_ISLANDS:
         stage = replace(stage, config=(*stage.config, "population"))
+    if stage.name == "propose" and config.propose.refills:
+        stage = replace(stage, config=(*stage.config, "sandbox", "verify"), sandbox=True)
+    if stage.name == "verify" and config.propose.refills:
+        stage = replace(stage, config=(*stage.config, "propose"))
     if stage.name == "verify" and config.anchors.share and config.anchors.source in AGAIN:
         asked = {"matches": When.NOW, "attempts": When.PAST} if config.anchors.source == PEERS else {}
         return replace(stage, needs={**stage.needs, "problem_results": When.PAST, **asked})
@@ -217,13 +225,31 @@ def as_configured(stage: Stage, config: Config) -> Stage:
     return stage
 
 
+def _with_hyperparameters(stage: Stage) -> Stage:
+    needs = {**stage.needs, "hyperparameters": When.BEFORE}
+    match stage.name:
+        case "found":
+            return replace(stage, gives=(*stage.gives, "hyperparameters"), config=(*stage.config, "pbt"))
+        case "evolve":
+            gives, config = (*stage.gives, "hyperparameters"), (*stage.config, "pbt")
+            return replace(stage, needs=needs, gives=gives, config=config)
+        case "propose" | "solve" | "grade" | "update":
+            return replace(stage, needs=needs)
+        case _:
+            return stage
+
+
+BESIDE = "[!.]*-*"
+"""The names of folders of stages with a parameter, as a pattern: no stage of the loop has a dash."""
+
+
 def folder_name(stage: str) -> str:
     """The name in folders and manifests of a stage as it is typed: evaluate:tiny lies in evaluate-tiny."""
     return stage.replace(":", "-", 1)
 
 
 def typed_name(folder: str) -> str:
-    """The name by which a person types the evaluation that lies in a folder: evaluate-tiny is evaluate:tiny."""
+    """The name by which a person types the stage that lies in a folder: evaluate-tiny is evaluate:tiny."""
     return folder.replace("-", ":", 1)
 
 

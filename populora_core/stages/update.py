@@ -17,6 +17,7 @@ from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages, alike_by_type
 from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
+from populora_core.population.pbt import Hyperparameters, own_or
 from populora_core.stages.adapters import earlier_folders, member_folders
 from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
@@ -79,14 +80,14 @@ def _plan(ctx: StageContext) -> _Plan:
     lessons = {role: _lessons(ctx, role, own, found[role]) for role, own in played.items()}
     if settings.roles != "both":
         lessons = {role: own if settings.roles == f"{role}s" else [] for role, own in lessons.items()}
-    steps = _steps(members, lessons, settings)
+    steps = _steps(members, lessons, settings, ctx.hyperparameters())
     tokens = _tokens(steps, played)  # of what was sampled: a corpus text is none of it
     return _Plan(members, played, found, steps, _add_corpus(ctx, steps), tokens)
 
 
 def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
     """The results of the shards, each of which updates its share of the members."""
-    before = member_folders(ctx)
+    before, own = member_folders(ctx), ctx.hyperparameters()
     parts = [
         Update(
             members={member: before[member] for member in share},
@@ -101,6 +102,7 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in plan.steps],
             earlier=earlier_folders(ctx, share),
             texts=plan.texts,
+            own_temperatures={m: t for m in share if (t := own_or(own, m, "temperature", None)) is not None},
         )
         for share in shares(ctx, {member: plan.tokens[member] for member in before})
     ]
@@ -144,11 +146,18 @@ def _record(ctx: StageContext, plan: _Plan, done: Sequence[Mapping[str, Any]]) -
 
 
 def _steps(
-    members: Iterable[Member], lessons: Mapping[Role, Sequence[Lesson]], settings: UpdateSection
+    members: Iterable[Member],
+    lessons: Mapping[Role, Sequence[Lesson]],
+    settings: UpdateSection,
+    own: Mapping[str, Hyperparameters],
 ) -> list[tuple[list[Lesson], UpdateRules]]:
     """The lessons of every member's first role, then those of the second role of members that play two; with rules."""
     plays = {member.member_id: member.role.plays for member in members}
-    of_teachers = MemberRules(learning_rate=settings.teacher_learning_rate or None)
+    usual = {Role.TEACHER: settings.teacher_learning_rate or None}
+
+    def rules(member: str, role: Role) -> MemberRules:
+        return MemberRules(learning_rate=own_or(own, member, "learning_rate", usual.get(role)))
+
     return [
         (
             [
@@ -161,9 +170,10 @@ def _steps(
             UpdateRules(
                 settings,
                 {
-                    member: of_teachers
+                    member: rules(member, role)
                     for member, roles in plays.items()
-                    if roles[step:][:1] == (Role.TEACHER,)
+                    for role in roles[step:][:1]
+                    if role is Role.TEACHER or member in own
                 },
             ),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
 from populora_core.problems.complexity import measure
 from populora_core.problems.coverage import cell
-from populora_core.problems.grading import ProposalCheck, check_proposals
+from populora_core.problems.grading import ProposalCheck, Proposed, check_proposals
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.normal import program_key
 from populora_core.problems.slack import slacks
@@ -41,16 +41,9 @@ def run(ctx: StageContext) -> None:
         for island, buffer in enumerate(buffers)
         for anchor_id, draft in _anchors(ctx, proposals, buffer, island).items()
     }
-    checked = check_proposals(
-        ctx.dialect, ctx.sandbox_runner(determinism=True), [*proposals, *anchors.values()]
-    )
+    drafts = {row["proposal_id"]: row for row in proposals} | anchors
     teachers = {row["proposal_id"]: row["teacher_id"] for row in proposals}
-    teachers |= dict.fromkeys(anchors, ids.ANCHOR)
-    checks = dict(zip(teachers, checked, strict=True))
-    checks |= _too_long(ctx, checks)
-    guessed = _chances(ctx, checks, teachers)
-    checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
-    problems, duplicates = _admit(ctx, buffers, teachers, checks, guessed)
+    checks, problems = verified(ctx, buffers, drafts, teachers | dict.fromkeys(anchors, ids.ANCHOR))
     for row, slack in zip(problems.values(), _slacks(ctx, list(problems.values())), strict=True):
         row["slack"] = slack
     ctx.write("problems", problems.values())
@@ -59,13 +52,36 @@ def run(ctx: StageContext) -> None:
         [
             {
                 "proposal_id": proposal_id,
-                "verdict": ProposalVerdict.DUPLICATE if proposal_id in duplicates else check.verdict,
+                "verdict": check.verdict,
                 "detail": check.detail,
                 "problem_id": problems[proposal_id]["problem_id"] if proposal_id in problems else None,
             }
             for proposal_id, check in checks.items()
         ],
     )
+
+
+def verified(
+    ctx: StageContext,
+    buffers: Sequence[Buffer],
+    drafts: Mapping[str, Proposed | Draft],
+    teachers: Mapping[str, str],
+) -> tuple[Mapping[str, ProposalCheck], dict[str, ProblemRow]]:
+    """Check proposals and anchors: the finding on each, and the problems that the valid and new ones become, by its id.
+
+    Args:
+        buffers: of each island, what was a problem before; they take in what is new.
+        drafts: by the proposal's id, in order.
+        teachers: proposal_id -> who proposed it, in the same order.
+    """
+    checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), list(drafts.values()))
+    checks = dict(zip(drafts, checked, strict=True))
+    checks |= _too_long(ctx, checks)
+    guessed = _chances(ctx, checks, teachers)
+    checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
+    problems, duplicates = _admit(ctx, buffers, teachers, checks, guessed)
+    again = {each: replace(checks[each], verdict=ProposalVerdict.DUPLICATE) for each in duplicates}
+    return checks | again, problems
 
 
 def _anchors(
@@ -83,7 +99,7 @@ def _anchors(
     ctx.require_same("anchors", "parameters", "data set of anchors")
     islands = ctx.config.population.islands
     own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
-    asked = Counter(row["problem_type"] for row in own)
+    asked = _asked(ctx, own)
     past = read_graded(ctx, island) if ctx.config.anchors.source in AGAIN else []
     stream = ("anchors", island) if islands > 1 else ("anchors",)
     found = {}
@@ -114,7 +130,7 @@ def _of_peers(
     for slot, own in sorted(teachers.items()):
         if island_of(slot, population.islands) != island:
             continue
-        asked = Counter(row["problem_type"] for row in proposals if row["teacher_id"] in own)
+        asked = _asked(ctx, (row for row in proposals if row["teacher_id"] in own))
         left = left_by(slot, past, asked_of)
         stream = partial(ctx.rng, "anchors", slot)
         for kind, drafts in draw_anchors(ctx.config.anchors, asked, buffer, left, stream).items():
@@ -123,6 +139,16 @@ def _of_peers(
                     ids.anchor_id(ctx.generation, kind, anchor_index(number, slot, population.students))
                 ] = draft
     return found
+
+
+def _asked(ctx: StageContext, proposals: Iterable[ProposalRow]) -> Counter[str]:
+    """Problem type -> proposals of it, of which `propose.refills` asks for no more."""
+    settings = ctx.config.propose
+    return Counter(
+        row["problem_type"]
+        for row in proposals
+        if not settings.refills or ids.index_of(row["proposal_id"]) < settings.per_type
+    )
 
 
 def _too_long(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[str, ProposalCheck]:
@@ -202,6 +228,7 @@ def _admit(
 ) -> tuple[dict[str, ProblemRow], set[str]]:
     """Decide duplicates once for the whole generation, the teachers taking turns in a seeded order.
 
+    Where proposals were refilled they are taken as they were written, round by round.
     Anchors come last, so that no teacher loses a problem to one. Islands do not know of each other's. A problem of
     the held-out suite counts as known, so that no run trains on what it is measured by.
 
@@ -214,6 +241,8 @@ def _admit(
     proposing = sorted({*teachers.values()} - {ids.ANCHOR})
     order = ctx.rng("turns").permutation(len(proposing))
     turn = dict(zip(proposing, order.tolist(), strict=True)) | {ids.ANCHOR: len(proposing)}
+    if ctx.config.propose.refills:  # whose later rounds followed from what the earlier ones had taken
+        turn |= dict.fromkeys(proposing, 0)
     known = held_out(kept_out(ctx.config))
     admitted: dict[str, ProblemRow] = {}
     duplicates: set[str] = set()

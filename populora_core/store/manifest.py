@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 from typing_extensions import TypedDict
 
 from populora_core.support.digest import file_sha256
@@ -32,6 +32,8 @@ MANIFEST = "manifest.json"
 SHARDS_PREFIX = ".shards-"
 EVALUATION = "evaluate-"  # and the suite: the folder of an evaluation, beside the stages of its generation
 _STRICT = ConfigDict(extra="forbid")
+METRIC_NAME = r"^[a-z][a-z0-9_]{0,59}$"
+MetricName = Annotated[str, StringConstraints(pattern=METRIC_NAME)]
 PRUNED = ".pruned"  # an empty file of this suffix stands for one that `populora prune` removed
 
 
@@ -82,6 +84,8 @@ class Extra(TypedDict, total=False):
         proof: of the members that an update learnt from, where rounding may hide a fault.
         made_with: base, dialect, sandbox and sampler, as the key has them.
         again: what had moved where the stage was made again.
+        summary: a sentence on what came of a plug-in's stage.
+        metrics: figures that need no column of a table, by name.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -98,6 +102,8 @@ class Extra(TypedDict, total=False):
     proof: dict[MemberId, SamplerProof]
     made_with: dict[str, Any]
     again: list[str]
+    summary: str
+    metrics: dict[MetricName, Annotated[float, Field(allow_inf_nan=False)]]
 
 
 _EXTRA = TypeAdapter(Extra)

@@ -76,6 +76,17 @@ _DECLARED = (
             Column("seconds", FLOAT, "How long the update of the member took, all its roles together."),
         ),
     ),
+    Table(
+        "metrics",
+        (),
+        "Figures that stages recorded beside their tables.",
+        (
+            GENERATION,
+            Column("stage", TEXT, "Name of the stage."),
+            Column("name", TEXT, "Name of the figure."),
+            Column("value", FLOAT, "Its value."),
+        ),
+    ),
 )
 
 MANIFEST_TABLES: dict[str, Table] = {table.name: table for table in _DECLARED}
@@ -109,7 +120,12 @@ def manifest_rows(manifests: Sequence[Manifest]) -> dict[str, list[dict[str, Any
         for manifest in manifests
         for member, seconds in manifest.extra.get("member_seconds", {}).items()
     ]
-    return {"stages": stages, "member_seconds": member_seconds}
+    metrics = [
+        {"generation": manifest.generation, "stage": manifest.stage, "name": name, "value": value}
+        for manifest in manifests
+        for name, value in manifest.extra.get("metrics", {}).items()
+    ]
+    return {"stages": stages, "member_seconds": member_seconds, "metrics": metrics}
 
 
 def _quotient(count: int | None, over: float) -> float | None:

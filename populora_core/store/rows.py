@@ -138,6 +138,15 @@ class RatingRow(TypedDict):
     productive_generation: int
 
 
+class HyperparameterRow(TypedDict):
+    generation: int
+    member_id: str
+    learning_rate: float | None
+    temperature: float | None
+    replay: float | None
+    teacher_reward: str | None
+
+
 class EvolutionRow(TypedDict):
     generation: int
     role: str
@@ -249,6 +258,10 @@ class RowReader(ABC):
     ) -> list[MatchResultRow]: ...
     @overload
     def rows(self, name: Literal["ratings"], *columns: str, newest: int = 0) -> list[RatingRow]: ...
+    @overload
+    def rows(
+        self, name: Literal["hyperparameters"], *columns: str, newest: int = 0
+    ) -> list[HyperparameterRow]: ...
     @overload
     def rows(self, name: Literal["evolutions"], *columns: str, newest: int = 0) -> list[EvolutionRow]: ...
     @overload

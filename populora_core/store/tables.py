@@ -252,6 +252,22 @@ _DECLARED = (
         ),
     ),
     Table(
+        "hyperparameters",
+        ("found", "evolve"),
+        "Hyperparameters of the members at the end of a generation, where they are inherited (`[pbt]`); null where "
+        "all share their section's.",
+        (
+            shared.GENERATION,
+            shared.MEMBER_ID,
+            Column("learning_rate", FLOAT, "Learning rate before warm-up and decay.", nullable=True),
+            Column("temperature", FLOAT, "Temperature that it samples at as it plays.", nullable=True),
+            Column(
+                "replay", FLOAT, "A student's weight when repeated problems are dealt out.", nullable=True
+            ),
+            Column("teacher_reward", TEXT, "Name of the reward that a teacher is paid.", nullable=True),
+        ),
+    ),
+    Table(
         "proposal_advantages",
         ("update",),
         "Advantages of the proposals.",

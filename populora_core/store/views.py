@@ -321,6 +321,7 @@ _DECLARED = (
         external_fitness="generation, member_id",
     ),
     _whole("averages"),
+    _whole("hyperparameters"),
     _whole("evolutions"),
     View(
         "evaluations",

@@ -33,6 +33,11 @@ def proposal_id(generation: int, role: str, slot: int, problem_type: str, index:
     return f"prop-g{generation:04d}-{ROLE_LETTERS[role]}{slot:0{digits}d}-{problem_type}-{index:04d}"
 
 
+def index_of(proposal: str) -> int:
+    """The index in the id of a proposal, an anchor or a problem."""
+    return int(proposal.rpartition("-")[2])
+
+
 def anchor_id(generation: int, problem_type: str, index: int) -> str:
     """The id of an anchor, in the place of a proposal's."""
     return f"prop-g{generation:04d}-{ANCHOR}-{problem_type}-{index:04d}"

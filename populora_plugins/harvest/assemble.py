@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -31,23 +31,11 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.mixing import mixed
 from populora_core.lifecycle.naming import BEST
-from populora_core.lifecycle.run_evaluation import chosen_members
-from populora_core.lifecycle.standing import newest_generation
+from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
 from populora_core.runs.run import Run
-from populora_core.runs.session import Session
-from populora_core.stages.evaluation import (
-    ANSWERED,
-    BASE_PLAYER,
-    Evaluation,
-    Exam,
-    Player,
-    answers,
-    players_of,
-)
-from populora_core.store.manifest import shards_dir
+from populora_core.stages.context import StageContext
+from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Exam, Player, players_of
 from populora_core.store.rows import EvaluationItemRow, SampledRow
-from populora_core.support import ids
-from populora_core.support.errors import RunDirectoryError
 
 SOUP, VOTE, ROUTE = "soup", "vote", "route"
 HOWS = (BEST, SOUP, VOTE, ROUTE)
@@ -97,6 +85,14 @@ class Assembly:
         return max(HOWS, key=lambda how: (self.validation[how], -HOWS.index(how)))
 
     @property
+    def told(self) -> str:
+        """A line on what won, and on what soup and route came to."""
+        return (
+            f"on validation {self.winner} won; in the soup: {', '.join(self.soup)} ({self.energy_kept:.1%} of the"
+            f" mean update's squared norm fits the rank); the route goes by {self.router}"
+        )
+
+    @property
     def groups(self) -> dict[str, list[str]]:
         """Lines of a comparison -> the players that each is the mean of."""
         members = list(self.adapters)
@@ -115,35 +111,28 @@ class _Sure(Evaluation):
 
 
 class Assembler:
-    """A trial of every way on the members that answer after a generation. It changes nothing in the run.
+    """A trial of every way on the members that answer after a generation.
 
     Args:
         say: called with a line on each step.
+
+    Attributes:
+        tokens: of what was sampled.
     """
 
-    def __init__(
-        self, session: Session, suite: Suite, generation: int | None, say: Callable[[str], None]
-    ) -> None:
-        run = session.run
-        self.session, self.suite, self._say = session, suite, say
-        self.generation = newest_generation(run) if generation is None else generation
-        self.adapters = chosen_members(run, self.generation, "solvers")
-        self._work = shards_dir(run.directory, self.generation, f"assemble-{suite.suite}")
+    def __init__(self, ctx: StageContext, suite: Suite, say: Callable[[str], None]) -> None:
+        self.ctx, self.suite, self._say = ctx, suite, say
+        self._run, self.generation = ctx.session.run, ctx.generation
+        self.adapters = chosen_members(self._run, self.generation, SOLVERS)
+        self.tokens: Counter[str] = Counter()
 
     def run(self) -> Assembly:
         """Choose on validation, then answer the other half.
 
         Raises:
-            RunDirectoryError: the suite holds nothing back for validation.
-            SandboxUnavailable: the sandbox went down; what was answered stays for the next time.
+            SandboxUnavailable: the sandbox went down.
         """
         seen = self._answers(Part.VALIDATION, players_of(self.adapters), "the members choose by validation")
-        if not seen:
-            raise RunDirectoryError(
-                f"the suite {self.suite.suite} holds no problem back for validation",
-                expected="validation above 0 in the suite file",
-                fix="choose by another suite, or set validation = 0.5 in a copy of this one",
-            )
         scores = self._scores(seen, self.adapters)
         order = sorted(self.adapters, key=lambda member: (-scores[member], member))
         self.adapters = {member: self.adapters[member] for member in order}
@@ -158,7 +147,7 @@ class Assembler:
         players = [*players_of(self.adapters), BASE_PLAYER, *([player] if player else [])]
         told = self._answers(Part.TEST, players, "the other half")
         return Assembly(
-            run=self.session.run,
+            run=self._run,
             generation=self.generation,
             suite=self.suite,
             adapters=self.adapters,
@@ -187,16 +176,18 @@ class Assembler:
 
     def _mixed(self, members: Sequence[str]) -> tuple[Player, float]:
         """The mean of members as a player, and the share of its energy that the rank can hold."""
-        name = ids.draw_seed(0, *(self.adapters[member] for member in members))
-        work = self._work / f"soup-{name:x}"
-        folder = self.session.run.adapter_folder
-        folders = {member: folder(member, self.generation) for member in members}
-        return mixed(self.session, SOUP, folders, self.suite.seed, work)
+        folders = {member: self._run.adapter_folder(member, self.generation) for member in members}
+        name = f"{SOUP}-{members[-1]}"  # each is mixed once, with whom joined before
+        player, kept = mixed(self.ctx.shards, name, folders, self.suite.seed)
+        return replace(player, member_id=SOUP), kept
 
     def _answers(self, part: Part, players: Sequence[Player], what: str) -> list[SureRow]:
         self._say(f"{what}: {len(players)} players answer the {part} half of {self.suite.suite} ...")
         exam = Exam(self.suite, part, players)
-        return answers(self.session, exam, self.generation, self._work / part, _Sure).to_pylist()
+        evaluation = _Sure(self.ctx.session, exam, self.generation, self.ctx.shards)
+        rows: list[SureRow] = evaluation.run(self.ctx.progress).to_pylist()
+        self.tokens.update(evaluation.tokens)
+        return rows
 
     def _scores(
         self, items: Sequence[SureRow], players: Sequence[str] | Mapping[str, object]
@@ -205,7 +196,7 @@ class Assembler:
         return {name: interval.value if interval else 0.0 for name, interval in found.items()}
 
     def _folder(self, player: Player) -> Path:
-        return player.folder or self.session.run.adapter_folder(player.member_id, self.generation)
+        return player.folder or self._run.adapter_folder(player.member_id, self.generation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from rich.table import Table
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite
+from populora_core.report.write import refresh
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import ConfigError
 from populora_core.terminal.screen import console, narrated, say
-from populora_plugins.harvest.assemble import MEAN, Assembler, Assembly, Compared, compared, together
+from populora_plugins.harvest.assemble import MEAN, Assembly, Compared, compared, together
 from populora_plugins.harvest.assembled import line, write_assembly
+from populora_plugins.harvest.stage import assemble
 
 
 def suite_of_runs(runs: Sequence[Run]) -> Path:
@@ -40,14 +42,12 @@ def assemble_runs(runs: Sequence[Run], suite: Suite, generation: int | None) -> 
     found = []
     for run in runs:
         with Session(run) as session, narrated() as tell:
-            found.append(Assembler(session, suite, generation, tell).run())
+            found.append(assemble(session, suite, generation, tell))
+            refresh(run.directory)
         one = found[-1]
         rows = compared(one.items, suite, one.groups)
         _show(f"{run.name} after generation {one.generation}", rows, one.validation)
-        say(
-            f"on validation {one.winner} won; in the soup: {', '.join(one.soup)}"
-            f" ({one.energy_kept:.1%} of the mean update's squared norm fits the rank); the route goes by {one.router}"
-        )
+        say(one.told)
     if len(found) > 1:
         items, groups = together(found)
         _show(f"{len(found)} runs together", compared(items, suite, groups), {})

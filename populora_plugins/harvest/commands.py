@@ -18,7 +18,9 @@ SolveRates = Annotated[
 Levels = Annotated[
     tuple[float, float],
     typer.Option(
-        "--level", metavar="LEAST MOST", help="their levels: statements beyond def and return that matter"
+        "--level",
+        metavar="LEAST MOST",
+        help="their levels: statements beyond def and return; with verify.slack, those that matter",
     ),
 ]
 StatementCounts = Annotated[

@@ -25,7 +25,8 @@ DEEP = 10
 """Levels from here on are one line."""
 COLUMNS = """\
 `problems`: `program` with `inputs` and the `outputs` that the sandbox found; `examples` are the pairs that a student
-is shown where it must write the program; `level` counts the statements beside `def` and `return` that matter;
+is shown where it must write the program; `level` counts the statements beside `def` and `return` (with
+`verify.slack`, those that matter);
 `chance` is how often a blind guess would be right; `python` is the version that the outputs are of; `students` has
 the solve rate of each student in each generation; `teacher_lineage` the proposer and all that it descends from.
 `supervised`: a `prompt` with a correct `completion`, which is split into its `thought` and its `answer`.

@@ -88,7 +88,8 @@ environment = load_environment()                     # or dialect="instruct", fo
 ```
 
 An answer is worth 1 if it is correct, -0.5 if it is wrong, crashes, or is refused by the sandbox, and -1 if it
-cannot be read. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no wrong answer.
+has no answer by the grammar. `correct` counts the first alone. Where the sandbox fails, the rollout does: that is no
+wrong answer.
 
 $judged Another Python is refused.$split
 """)

@@ -108,7 +108,7 @@ class Grader:
         return self._dialect.solve_prompt(problem)
 
     def reward(self, problem: Problem, answer: str, ended: bool) -> float:
-        """Reward an answer as students are by default: 1 if correct, -0.5 if wrong, -1 if unreadable.
+        """Reward an answer as students are by default: 1 if correct, -0.5 if wrong, -1 where the grammar finds none.
 
         Args:
             ended: whether the model ended its answer itself.

@@ -28,7 +28,8 @@ from populora_core.report.palette import (
 )
 from populora_core.report.series import totals, where
 from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
-from populora_core.store.manifest import EVALUATION
+from populora_core.stages.table import typed_name
+from populora_plugins.pages.inherited import hyperparameter_plots
 from populora_plugins.pages.lead import BASE_STYLE, lead_plots
 from populora_plugins.pages.lineage import averages, lineage_plot, replacements
 from populora_plugins.pages.lines import (
@@ -231,7 +232,7 @@ def _evolution(figures: Figures) -> ReportSection:
         "evolution",
         "Who descends from whom?",
         "Members that give way, and the children made in weight space that take their places.",
-        drawn(lineage_plot(figures, role) for role in figures.roles()),
+        drawn([*(lineage_plot(figures, role) for role in figures.roles()), *hyperparameter_plots(figures)]),
         (
             ReportTable("Every replacement", replacements(figures)),
             ReportTable("Every average", averages(figures)),
@@ -273,7 +274,7 @@ def _cost(figures: Figures) -> ReportSection:
     for row in figures["stages"]:
         if row["generation"] > 0:
             own = spent.setdefault(row["generation"], {})
-            name = "evaluate" if row["stage"].startswith(EVALUATION) else row["stage"]
+            name = "evaluate" if ":" in typed_name(row["stage"]) else row["stage"]
             own[name] = own.get(name, 0.0) + row["seconds"]
             if row["before"]:
                 own[BETWEEN] = own.get(BETWEEN, 0.0) + row["before"]

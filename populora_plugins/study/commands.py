@@ -95,7 +95,7 @@ def release(
         ),
     ] = None,
 ) -> None:
-    """Take the best member of every arm out of a study: each run is made again, and compared with its summary.
+    """Export what a user takes home from every arm: each run is made again, and compared with its summary.
 
     An adapter with its card goes to OUT/ARM, a table of them to OUT/README.md. Killed anywhere, the same command goes
     on from there.

@@ -31,7 +31,8 @@ FRONTIER = Family(
     "What was claimed, and what was measured",
     "Scores are greedy, of the students, on held-out problems, with 95 % intervals over seeds, exact if the arms "
     "differ by a shift. “Supported” is corrected for the number of claims and needs an effect of at least the margin; "
-    "“no difference” says that the 90 % interval lies within the margin either way, “refuted” that the opposite is so.",
+    "“no difference” says that the 90 % interval lies within the margin either way, “refuted” that the opposite is so. "
+    "All of it holds for these problems.",
     (
         Claim(
             "lift",
@@ -99,7 +100,8 @@ RESTATED = Family(
     "paper",
     "What the paper says, restated for this world",
     "Corrected on its own, as in the first study. The row shows the basis on which a verdict holds most narrowly, or "
-    "all three where they leave it open.",
+    "all three where they leave it open. The oscillation is withdrawn: its test finds any slow curve that is no "
+    "parabola, in the pair, the single agent and shuffled rewards as well.",
     (
         trend("level", "Level", "statements", 0.25),
         *(_OF_PAPER[key] for key in ("oscillation", "solo_solves_all", "reward", "entropy", "length")),

@@ -40,7 +40,7 @@ def averages(session: Session, suite: Suite, generation: int) -> Iterator[Value]
         return
     work = shards_dir(run.directory, generation, f"{AVERAGE}-{suite.suite}")
     folders = {member: run.adapter_folder(member, generation) for member in members}
-    player, _ = mixed(session, AVERAGE, folders, suite.seed, work / AVERAGE)
+    player, _ = mixed(session.shards(AVERAGE, work / AVERAGE), AVERAGE, folders, suite.seed)
     rows = answers(session, Exam(suite, Part.TEST, [player]), generation, work / Part.TEST).to_pylist()
     yield from by_level(generation, AVERAGE, ALL, rows)
 

@@ -1,4 +1,4 @@
-"""The best member of every arm leaves its study, as an adapter with its card.
+"""The member that a user would take home from every arm leaves its study, as an adapter with its card.
 
 A finished run leaves a summary and no weights. It follows from its seed, so it is made again: what is released is
 shown to be what was measured, since the new summary must say the same.
@@ -50,7 +50,7 @@ HEADER = ("arm", "seed", "member", "score", "mean of the arm", "made again to th
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Runs to make again for their best members, and what their summaries said.
+    """Runs to make again for the members taken home, and what their summaries said.
 
     Attributes:
         planned: a study of these runs alone; its folders are in the release's.

@@ -210,7 +210,7 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         "Greedy scores of students and of the single agent on held-out problems by level: the mean over members and "
         "seeds, as far as all compared arms go. Bands, of the arms that are compared, are "
         "from the lowest to the highest seed. The table has every arm where its own runs end: the mean over seeds, the "
-        "lowest and the highest. Best, weakest, vote, taken home, mean@8 and pass@8 are of levels 2 to 5; the member "
+        "lowest and the highest. Weakest, taken home, vote, mean@8 and pass@8 are of levels 2 to 5; the member "
         "taken home is the best on the validation half; where no run was validated, the best at the end. What is said "
         "of problems is of the last quarter.",
         drawn(level_plots(results, deciders(results))),
@@ -236,8 +236,8 @@ def _sections(results: Results) -> Iterable[ReportSection]:
         yield ReportSection(
             "home",
             "What does a user take home?",
-            "Greedy scores on levels 2 to 5 by what a run had spent: the exact average of the population's students, "
-            "as one adapter, and the pair's student. The mean over seeds; bands are from the lowest to the highest.",
+            "Greedy scores on levels 2 to 5 by what a run had spent: the exact average of an arm's students, as one "
+            "adapter, and the pair's student. The mean over seeds; bands are from the lowest to the highest.",
             drawn(_taken_home(results, basis) for basis in (Basis.TOTAL, Basis.SECONDS)),
         )
     for key, title, shown in SECTIONS:
@@ -283,11 +283,13 @@ def _plots(results: Results, shown: Iterable[Shown], basis: Basis) -> tuple[Plot
 
 
 def _taken_home(results: Results, basis: Basis) -> Plot | None:
-    """The adapter that a user would take from the population and from the pair, as far as each goes."""
+    """The adapter that a user would take from arms of many students and from the pair, as far as each goes."""
     styles, lines = arm_styles(results), []
-    for arm, measure, part, name in (
-        (results.population, f"{AVERAGE}.levels_2_5", ALL, "average of"),
-        (results.pair or "", SOLVED, "student-00", "student of"),
+    average, student = (f"{AVERAGE}.levels_2_5", ALL, "average of"), (SOLVED, "student-00", "student of")
+    for arm, (measure, part, name) in (
+        (results.population, average),
+        (results.averaged or "", average),
+        (results.pair or "", student),
     ):
         item = Shown("", measure, part, "score")
         if line := _line(f"{name} {arm}", results.of(arm), item, basis, styles[arm], math.inf):

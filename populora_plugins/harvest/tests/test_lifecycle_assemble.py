@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from command import populora
-from conftest import GENERATIONS
+from conftest import GENERATIONS, commits, contents, ran
 from hub_server import serving
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite, load_suite
+from populora_core.commands import inspection
+from populora_core.lifecycle.loop import rerun
+from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.report.stage_summary import stage_summary
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.support.errors import ArtifactError, HubError
+from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
+from populora_core.support.errors import ArtifactError, DamagedText, HubError
 from populora_core.support.hub import push
-from populora_core.support.shipped import shipped
+from populora_core.support.shipped import REPOSITORY, shipped
 from populora_core.support.typed import shown
 from populora_plugins.harvest.assemble import (
     ANY,
@@ -31,12 +39,27 @@ from populora_plugins.harvest.assemble import (
     MEAN,
     SOUP,
     SURENESS,
-    Assembler,
     Assembly,
     compared,
     together,
 )
 from populora_plugins.harvest.assembled import write_assembly
+from populora_plugins.harvest.stage import CHOICE, FOLDER, assemble, read_assembly
+
+AGAIN = """
+import asyncio, json, sys
+from flows.server import own_server
+from flows.train import rerun
+from prefect.client.orchestration import get_client
+
+async def shown():
+    async with get_client() as client:
+        return [[found.key, str(found.data)] for found in await client.read_latest_artifacts()]
+
+with own_server():
+    rerun(sys.argv[1], "own", int(sys.argv[2]), sys.argv[3], None, False)
+    print(json.dumps(asyncio.run(shown())))
+"""
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox, pytest.mark.thorough]
 
@@ -51,7 +74,16 @@ def found(finished: Path, suite: Suite, tmp_path_factory: pytest.TempPathFactory
     directory = tmp_path_factory.mktemp("assemble") / "run"
     shutil.copytree(finished, directory)
     with Session(Run.open(directory)) as session:
-        return Assembler(session, suite, None, lambda line: None).run()
+        return assemble(session, suite)
+
+
+@pytest.fixture
+def own(found: Assembly, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(found.run.directory, tmp_path / "own"))
+
+
+def folder_of(directory: Path, suite: Suite) -> Path:
+    return stage_dir(directory, GENERATIONS, FOLDER + suite.suite)
 
 
 def answers(found: Assembly) -> Iterator[tuple[dict, list[dict]]]:
@@ -106,6 +138,76 @@ def test_the_table_has_intervals_and_the_mean_over_runs_is_the_mean_of_their_sco
     items, groups = together([found, found])
     twice = {row.player: row for row in compared(items, found.suite, groups)}
     assert all(twice[name].score.value == pytest.approx(rows[name].score.value) for name in twice)
+
+
+def test_an_assembly_that_is_made_is_read_and_nothing_is_done_again(
+    found: Assembly, own: Path, suite: Suite
+) -> None:
+    before, steps = commits(own), list[str]()
+    with Session(Run.open(own)) as session:
+        again = assemble(session, suite, say=steps.append)
+    assert (commits(own), steps) == (before, [])
+    assert replace(again, run=found.run, soup_folder=found.soup_folder) == found
+
+
+def test_an_assembly_that_is_made_again_by_name_comes_out_as_it_was(own: Path, suite: Suite) -> None:
+    before = contents(own)
+    with Session(Run.open(own)) as session:
+        (result,) = rerun(session, GENERATIONS, f"assemble:{suite.suite}")
+        assert result.reused
+        (folder_of(own, suite) / CHOICE).write_text("{}")
+        (result,) = rerun(session, GENERATIONS, f"assemble:{suite.suite}")
+    assert contents(own) == before
+    assert result.manifest.extra["again"] == [f"{CHOICE} is missing or damaged"]
+
+
+def test_another_seed_assembles_again_and_says_so(own: Path, suite: Suite) -> None:
+    with Session(Run.open(own)) as session:
+        (result,) = rerun(session, GENERATIONS, f"assemble:{suite.suite}", seed=77)
+    assert (result.manifest.seed, result.reused) == (77, False)
+    assert result.manifest.extra["again"][0].startswith("seed ")
+    assert list((own / "superseded").glob(f"*/generations/*/{FOLDER}{suite.suite}"))
+
+
+def test_a_generation_shows_its_assembly_beside_its_stages(
+    found: Assembly, suite: Suite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inspection.show_generation(found.run, GENERATIONS)
+    assert f"{FOLDER}{suite.suite}" in capsys.readouterr().out
+    inspection.show_stage(found.run, GENERATIONS, f"assemble:{suite.suite}")
+    assert json.loads(capsys.readouterr().out)["stage"] == FOLDER + suite.suite
+    assert stage_summary(found.run.directory, GENERATIONS, FOLDER + suite.suite).headline == found.told
+
+
+def test_an_assembly_of_members_that_are_gone_is_set_aside(own: Path, suite: Suite) -> None:
+    folder = folder_of(own, suite)
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    (folder / MANIFEST).write_text(replace(manifest, inputs={"population": "1" * 64}).to_json())
+    (aside,) = supersede_outdated(Run.open(own), GENERATIONS)
+    assert aside.name == folder.name and not folder.exists()
+
+
+def test_an_assembly_that_somebody_sent_names_members_alone(own: Path, suite: Suite) -> None:
+    file = folder_of(own, suite) / CHOICE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"soup": ["../../elsewhere"]}))
+    with pytest.raises(DamagedText, match="soup"):
+        read_assembly(Run.open(own), GENERATIONS, suite)
+
+
+@pytest.mark.foreign
+def test_prefect_makes_an_assembly_again_and_shows_what_came_of_it(
+    found: Assembly, own: Path, suite: Suite, tmp_path: Path
+) -> None:
+    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
+    done = ran(
+        [sys.executable, "-c", AGAIN, own, str(GENERATIONS), f"assemble:{suite.suite}"],
+        cwd=REPOSITORY,
+        env=os.environ | home,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = dict(json.loads(done.stdout.splitlines()[-1]))
+    assert found.told in shown[f"own-{FOLDER}{suite.suite}"]
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:

@@ -181,6 +181,7 @@ def test_the_table_is_recomputed_from_the_summaries_alone_and_the_report_has_bot
     assert [claim["key"] for claim in kept["paper"]] == [claim.key for claim in RESTATED.claims]
     page = render(found)
     assert "Of 5 claims, 5 are supported" in page
+    assert "All of it holds for these problems." in page and "The oscillation is withdrawn" in page
     assert page.index('id="claims"') < page.index('id="paper"') < page.index('id="levels"')
     levels = page[page.index('id="levels"') : page.index('id="arms"')]
     assert [title in levels for title in ("Score by level", "Level 4", "Level 5", "Level 6")] == [

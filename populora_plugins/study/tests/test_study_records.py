@@ -6,26 +6,27 @@ import html
 import json
 import math
 import runpy
-from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
 
+from populora_core.report.text import signed
 from populora_core.support.errors import StudyError
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.budget import Basis, windows
 from populora_plugins.study.conduct import plan
 from populora_plugins.study.frontier import SOLVED
-from populora_plugins.study.judgement import ClaimResult, Verdict
+from populora_plugins.study.judgement import Claim, ClaimResult, Verdict
 from populora_plugins.study.outcomes import outcomes_table
-from populora_plugins.study.population import average
-from populora_plugins.study.statistics import two_samples
+from populora_plugins.study.statistics import Test, two_samples
 from populora_plugins.study.summary import ALL, AVERAGE, MOST_BYTES, Summary, recorded_by, stage_versions
 from populora_plugins.study.tables import claims_table
-from populora_plugins.study.verdicts import VERDICTS, as_json, read_results
+from populora_plugins.study.verdicts import VERDICTS, Results, as_json, read_results
 
 COMMITTED = REPOSITORY / "bench/results/study-1"
-SECOND = COMMITTED.with_name("study-2")
+SECOND, THIRD = (COMMITTED.with_name(name) for name in ("study-2", "study-3"))
+IMAGES = REPOSITORY / "docs" / "images"
+COUNTED = ("None", "One", "Two", "Three", "Four", "Five", "Six")
 
 
 @pytest.mark.parametrize("study", ["study-1", "study-2", "study-3", "study-real"])
@@ -125,47 +126,136 @@ def test_the_page_says_what_the_studies_found() -> None:
         assert row in page
 
 
-def test_the_page_says_how_far_the_third_study_is() -> None:
-    page = (REPOSITORY / "docs" / "study.md").read_text()
-    results = read_results(COMMITTED.with_name("study-3"))
-    assert f"{len(results.runs)} of 50 runs are made" in page
-    told = {claim.key: (verdict, own) for claim, verdict, own in results.answers()}
-    effects = {
-        key: 100 * answer.test.value for key, (_, (answer,)) in told.items() if answer.test is not None
-    }
-    assert f"scores {-effects['teachers']:.1f} points less" in page
-    assert f"score {effects['merging']:.1f} points more" in page
-    assert f"gains {effects['meeting']:.1f} points by it" in page
-    supported = dict.fromkeys(("inherits", "average", "meeting", "merging"), Verdict.SUPPORTED)
-    others = {"teachers": Verdict.REFUTED, "pays": Verdict.CANNOT_TELL}
-    assert {key: verdict for key, (verdict, _) in told.items()} == supported | others
+@pytest.fixture(scope="module")
+def third() -> Results:
+    return read_results(THIRD)
 
 
-def test_the_log_tells_what_merging_repeats_from_what_it_adds() -> None:
+@pytest.fixture(scope="module")
+def judged(third: Results) -> list[tuple[ClaimResult, Test]]:
+    """The claims of the third study, each of which names one basis, with their tests."""
+    answers = [answer for _, _, (answer,) in third.answers()]
+    return [(answer, answer.test) for answer in answers if answer.test is not None]
+
+
+def test_the_page_says_how_far_the_third_study_is(
+    third: Results, judged: list[tuple[ClaimResult, Test]]
+) -> None:
+    page, evolution = ((REPOSITORY / "docs" / name).read_text() for name in ("study.md", "evolution.md"))
+    made, planned = len(third.runs), third.planned
+    assert (f"{made} of {planned} runs are made" if planned else f"All {made} runs are made") in page
+    supported = sum(answer.verdict is Verdict.SUPPORTED for answer, _ in judged)
+    assert f"{COUNTED[supported]} of six claims are supported" in page
+    effects = {answer.claim.key: test for answer, test in judged}
+    points = {key: f"{100 * abs(test.value):.1f} points" for key, test in effects.items()}
+    assert f"scores {points['teachers']} less" in page
+    assert f"score {points['merging']} more" in page
+    assert f"gains {points['meeting']} by it" in page
+    assert f"it cost {bounded(effects['inherits'])}" in evolution
+
+
+def test_the_log_says_what_each_claim_of_the_third_study_comes_to(
+    third: Results, judged: list[tuple[ClaimResult, Test]]
+) -> None:
+    for answer, test in judged:
+        claim = answer.claim
+        (row,) = (line.strip("| ").split(" | ") for line in log() if line.startswith(f"| {claim.key}: "))
+        assert row[1] == ", ".join(str(len(runs)) for runs in sides(third, claim))
+        assert row[2].lstrip("+") == bounded(test)
+        assert float(row[3]) == pytest.approx(100 * claim.margin)
+        assert row[4].partition(":")[0] == answer.verdict.value
+
+
+def test_the_log_says_how_far_seeds_of_the_third_study_lie_apart(
+    third: Results, judged: list[tuple[ClaimResult, Test]]
+) -> None:
+    for answer, _ in judged:
+        claim = answer.claim
+        values = [
+            [value for run in side if (value := claim.statistic(run)) is not None]
+            for side in windows(sides(third, claim), answer.basis)
+        ]
+        told = ", ".join(f"{stdev(own):.3f}".removeprefix("0") for own in values)
+        assert [
+            line for line in log() if line.startswith(f"| {claim.key} | ") and line.endswith(f" | {told} |")
+        ]
+
+
+def test_the_log_says_what_the_third_study_took(third: Results) -> None:
+    for arm in third.arms:
+        seconds = [run.origin.seconds for run in third.of(arm)]
+        hours, minutes = sum(seconds) / 3600, fmean(seconds) / 60
+        assert f"| `{arm}` | {len(seconds)} | {hours:.1f} | {minutes:.0f} |" in log()
+    assert f"took {sum(run.origin.seconds for run in third.runs) / 3600:.1f} hours" in "\n".join(log())
+
+
+def test_the_log_tells_what_merging_repeats_from_what_it_adds(third: Results) -> None:
     """Members of `averaged` beside the average of those that never became theirs, which no claim compares."""
-    page = (REPOSITORY / "docs" / "lab-log" / "2026-11-28-third-study-so-far.md").read_text()
-    results = read_results(COMMITTED.with_name("study-3"))
-    never, merged = results.of("pop-4+4"), results.of("averaged")
+    page, never, merged = "\n".join(log()), third.of("pop-4+4"), third.of("averaged")
     averages = [run.series(f"{AVERAGE}.levels_2_5", ALL)[60] for run in never]
     beside = {
         "The one adapter scores": two_samples([members(run, 60) for run in merged], averages),
         "its members score": two_samples(*([members(run, 45) for run in runs] for runs in (merged, never))),
-        "The adapter of `averaged` scores": two_samples(
-            *(
-                [average(each) for each in arm]
-                for arm in windows([merged, results.of("pop-1+1")], Basis.TOTAL)
-            )
-        ),
+        "The adapter of `averaged` scores": leads(third, Basis.TOTAL)[-1],
     }
     for told, test in beside.items():
-        effect, low, high = (
-            f"{100 * value:.1f}".replace("-", "−") for value in (test.value, test.low, test.high)
-        )
-        assert f"{told} {effect} points ({low} to {high})" in page
-    assert (
-        f"beat the pair by\n{effect} points ({low} to {high})"
-        in (REPOSITORY / "docs" / "study.md").read_text()
+        assert f"{told} {bounded(test)}" in page
+
+
+def test_the_pages_say_what_the_picture_shows_of_what_a_user_takes_home(third: Results) -> None:
+    page, readme = ((REPOSITORY / name).read_text() for name in ("docs/study.md", "README.md"))
+    *_, average, averaged = leads(third, Basis.TOTAL)
+    assert f"beat the pair by\n{bounded(averaged)}" in page
+    assert f"lead by {bounded(leads(third, Basis.SECONDS)[-1])}" in page
+    assert bounded(average).replace(" points (", ", ") in readme
+    assert f"lead by {100 * averaged.value:.1f} " in readme
+
+
+def leads(results: Results, basis: Basis) -> list[Test]:
+    """The leads over the pair that docs/images/study-3.svg draws; the last two are the average's and `averaged`'s."""
+    drawn = runpy.run_path(str(IMAGES / "study.py"))["taken_home"](results, basis)
+    return [each.above for each in drawn if each.above is not None]
+
+
+def test_the_log_says_how_the_study_on_a_real_model_stands() -> None:
+    real = read_results(COMMITTED.with_name("study-real"))
+    rows = {line.split("`")[1]: line for line in log("real") if line.startswith("| `")}
+    arms = {run.origin.arm for run in real.runs}
+    assert rows.keys() == arms
+    for arm in arms:
+        own = sorted((run for run in real.runs if run.origin.arm == arm), key=lambda run: run.origin.seed)
+        scores = [run.series("held_out.cruxeval_o", "student-00") for run in own]
+        for generation in (12, 24):
+            assert f"| {', '.join(three(score[generation]) for score in scores)} |" in rows[arm]
+        assert rows[arm].endswith(f"| {three(fmean(score[24] for score in scores))} |")
+    answers = {claim.key: own for claim, _, own in real.answers()}
+    (over_pool,) = answers["over_pool"]
+    assert over_pool.verdict is Verdict.REFUTED and over_pool.test is not None
+    low, high = (f"{-100 * end:.1f}" for end in (over_pool.test.high, over_pool.test.low))
+    assert f"by {-100 * over_pool.test.value:.1f} points at equal updates ({low} to {high})" in "\n".join(
+        log("real")
     )
+
+
+def three(score: float) -> str:
+    return f"{score:.3f}".lstrip("0")
+
+
+def log(study: str = "third") -> list[str]:
+    """The lines of the newest page of the lab log on a study."""
+    newest = sorted((REPOSITORY / "docs" / "lab-log").glob(f"*-{study}-study*.md"))[-1]
+    return newest.read_text().splitlines()
+
+
+def sides(results: Results, claim: Claim) -> list[list[Summary]]:
+    """The runs that a claim compares."""
+    return [results.of(results.compared[arm]) for arm in (claim.first, claim.against) if arm is not None]
+
+
+def bounded(test: Test) -> str:
+    """An effect in points, with its interval."""
+    value, low, high = (signed(100 * end, 1).lstrip("+") for end in (test.value, test.low, test.high))
+    return f"{value} points ({low} to {high})"
 
 
 def members(run: Summary, generation: int) -> float:
@@ -173,12 +263,14 @@ def members(run: Summary, generation: int) -> float:
     return fmean(run.series(SOLVED, student)[generation] for student in run.solvers(SOLVED))
 
 
-@pytest.mark.parametrize("study", ["study-1", "study-2"])
-def test_the_pictures_are_drawn_from_the_summaries(tmp_path: Path, study: str) -> None:
-    images = REPOSITORY / "docs" / "images"
-    picture = f"{study}.svg"
-    runpy.run_path(str(images / "study.py"))["write"](study, tmp_path / picture)
-    assert (tmp_path / picture).read_text() == (images / picture).read_text()
+@pytest.mark.parametrize("study", ["study-1", "study-2", "study-3"])
+def test_the_pictures_are_drawn_from_the_summaries(study: str) -> None:
+    results = read_results(COMMITTED.with_name(study))
+    pictures = runpy.run_path(str(IMAGES / "study.py"))["PICTURES"]
+    drawn = {name: draw(results) for name, (source, draw) in pictures.items() if source == study}
+    assert drawn
+    for name, picture in drawn.items():
+        assert (IMAGES / f"{name}.svg").read_text() == f"{picture}\n"
 
 
 def _rounded(value: object) -> object:

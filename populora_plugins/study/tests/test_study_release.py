@@ -1,4 +1,4 @@
-"""The best member of an arm leaves its study: its run is made again, and says the same as before."""
+"""The member taken home from an arm leaves its study: its run is made again, and says the same as before."""
 
 from __future__ import annotations
 

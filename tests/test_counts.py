@@ -1,0 +1,45 @@
+"""Additions touch few files, the examples are short, and the public names are few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counts import examples, in_copy, public_names, touched_by, with_a_column
+
+MOST_NAMES = 85
+MOST_LINES = 60
+
+
+def test_the_public_names_are_few() -> None:
+    assert len(public_names()) <= MOST_NAMES
+
+
+def test_there_is_an_example_of_each_addition() -> None:
+    assert {example.stem for example in examples()} >= {
+        "add_benchmark",
+        "add_operator",
+        "add_reward",
+        "add_reward_depth",
+        "add_sampler",
+    }
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.stem)
+def test_an_addition_is_one_short_file_and_its_test(example: Path) -> None:
+    assert touched_by(example) == [f"examples/{example.name}", "tests/test_examples.py"]
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.thorough
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_column_takes_three_files_and_two_that_are_rendered(tmp_path: Path) -> None:
+    files = with_a_column(tmp_path)
+    assert len(files) <= 5, files
+    tests = ("store_rows", "store_catalogue", "report_data_contract", "stages_grade")
+    in_copy(
+        tmp_path,
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not thorough", "-k", "not mypy"),
+        *(f"tests/test_{name}.py" for name in tests),
+    )
