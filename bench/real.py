@@ -71,7 +71,7 @@ def run(samples: int, say: Say) -> list[BenchRow]:
         short = name.replace(".", "").replace("-", "_").replace(":", "_")
         for count in ROWS:
             say(f"{name}: decoding {count} rows")
-            rows += _decoding(f"{short}_decode{count}", stacked, folder, count, samples, bandwidth, rate)
+            rows += decoding(f"{short}_decode{count}", stacked, folder, count, samples, bandwidth, rate)
         say(f"{name}: updates")
         rows += _updates(short, stacked, folder, max(3, samples // 3), rate)
         rows += _steps(short, stacked, folder, max(3, samples // 3), say)
@@ -115,7 +115,7 @@ def gemm_rate() -> float:
     return 2.0 * x.numel() * len(weight) / min(wall_seconds(lambda: F.linear(x, weight)) for _ in range(5))
 
 
-def _decoding(
+def decoding(
     name: str, stacked: StackedAdapters, folder: Path, count: int, samples: int, bandwidth: float, rate: float
 ) -> list[BenchRow]:
     parameters = [parameter for parameter in stacked.model.parameters() if parameter.dim() > 1]

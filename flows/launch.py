@@ -113,8 +113,8 @@ def resume(
         run_dir: The folder of the run.
         generations: Go on to this generation; 0 for what the run was started with.
         redo_generation: To make a stage again: its generation. 0 makes none again.
-        redo_stage: To make a stage again: its name, or evaluate:SUITE for scores on a suite. What follows from it is
-            made again where it changes.
+        redo_stage: To make a stage again: its name, evaluate:SUITE for scores on a suite, or assemble:SUITE. What
+            follows from it is made again where it changes.
         redo_seed: Draw the stage that is made again with this seed; -1 to repeat it as it was.
         truncate: Where later generations no longer follow, move them to superseded/ and make them again.
         review: Wait before each evolution until a person has seen who may be replaced and presses Resume; not before

@@ -18,11 +18,12 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 
 from populora_core.report.stage_summary import stage_summary
-from populora_core.report.text import markdown_table
+from populora_core.report.text import markdown_table, markdown_text
 from populora_core.report.write import report_address
 from populora_core.runs.observer import Observer
 from populora_core.runs.session import Session
 from populora_core.stages.engine import StageResult
+from populora_core.stages.table import typed_name
 from tasks.interruption import interruption
 
 FIRST_SECONDS = 3.0
@@ -84,6 +85,8 @@ def markdown(
 ) -> str:
     """A stage's summary as Markdown."""
     how = "found done" if result.reused else f"{result.seconds:.1f} s"
+    if ":" in typed_name(result.stage):  # a plug-in's word on its stage may be a stranger's
+        headline = markdown_text(headline)
     lines = [f"# {name}, generation {result.generation}: {result.stage}", "", f"{headline} ({how}).", ""]
     for title, rows in tables.items():
         lines += [f"## {title}", "", markdown_table(list(rows[0]), (row.values() for row in rows)), ""]

@@ -81,7 +81,7 @@ def report() -> Iterator[str]:
         yield f"{len(files)} files for {example.stem}, which has {lines} lines: {', '.join(files)}"
     with tempfile.TemporaryDirectory() as folder:
         files = with_a_column(Path(folder))
-    yield f"{len(files)} files for a column, of which make docs renders {len(RENDERED)}: {', '.join(files)}"
+    yield f"{len(files)} files for a column (make docs renders {len(RENDERED)}) and its test: {', '.join(files)}"
     made = makers(House(ROOT))
     yield f"{len(made)} ways of making once"
     yield from (f"  {way}: {', '.join(names)}" for way, names in made.items())

@@ -46,7 +46,7 @@ def test_another_engine_decodes_the_same_rows_where_it_is_installed(monkeypatch:
     monkeypatch.setattr(
         real_others, "vllm_sampler", lambda folder: TorchSampler(ours(folder, "bfloat16")[1], ())
     )
-    rows = real._decoding("two", ours(dtype="bfloat16")[1], BASE, 2, samples=1, bandwidth=1e9, rate=1e9)
+    rows = real.decoding("two", ours(dtype="bfloat16")[1], BASE, 2, samples=1, bandwidth=1e9, rate=1e9)
     assert {row.name: row.goal for row in rows}["two_vllm_over_ours"] == ">= 0.7"
 
 

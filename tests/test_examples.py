@@ -86,7 +86,9 @@ def test_a_sampler_that_serves_the_bare_base_is_refused(
     small = ("propose.per_type=8", "solve.attempts=4", "population.teachers=1", "population.students=1")
     inline = ("compute.backend=inline", "sampler.engine=examples.add_sampler:Plain")
     bare = Plain.logits
-    monkeypatch.setattr(Plain, "logits", lambda self, asked, ids: bare(self, replace(asked, member_id=None), ids))
+    monkeypatch.setattr(
+        Plain, "logits", lambda self, asked, ids: bare(self, replace(asked, member_id=None), ids)
+    )
     with pytest.raises(AdapterNotServed):
         run_from_python.play(tmp_path / "run", *small, *inline, generations=2)
 

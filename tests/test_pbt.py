@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from conftest import ask, contents, small_config, start
 from populora_core.config.load import apply_overrides
 from populora_core.config.pbt import PbtSection
 from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.lifecycle.standing import newest_following
 from populora_core.population.member import Role
 from populora_core.population.pbt import Hyperparameters, explored, founded, own_or
 from populora_core.report.write import write_report
+from populora_core.runs.preflight import places
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.engine import run_generation
 from populora_core.stages.solve import in_turns
 from populora_core.stages.table import STAGES, as_configured
 from populora_core.support.errors import ConfigError, RunDirectoryError
@@ -101,9 +105,15 @@ def test_a_child_that_draws_again_may_have_any_value_of_the_prior() -> None:
 
 def test_turns_go_round_where_weights_are_equal_and_by_their_share_where_not() -> None:
     names = ["a", "b", "c"]
-    assert list(islice(in_turns(dict.fromkeys(names, 1.0)), 10)) == list(islice(cycle(names), 10))
-    dealt = list(islice(in_turns({"a": 0.5, "b": 1.0, "c": 2.5}), 80))
+    assert list(islice(in_turns(dict.fromkeys(names, 1.0), {}), 10)) == list(islice(cycle(names), 10))
+    dealt = list(islice(in_turns({"a": 0.5, "b": 1.0, "c": 2.5}, {}), 80))
     assert [dealt.count(name) for name in names] == [10, 20, 50]
+
+
+def test_of_few_turns_a_light_weight_has_its_share_in_the_mean() -> None:
+    rng, weights = np.random.default_rng(0), {"a": 4.0, "b": 1.0}
+    dealt = [list(islice(in_turns(weights, {"a": rng.random(), "b": rng.random()}), 2)) for _ in range(4000)]
+    assert sum(turns.count("b") for turns in dealt) / 8000 == pytest.approx(0.2, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +122,11 @@ def test_turns_go_round_where_weights_are_equal_and_by_their_share_where_not() -
         ({"pbt": {"learning_rate": [1e-3]}}, "lowest and a highest"),
         ({"pbt": {"temperature": [2.0, 1.0]}}, "lowest and a highest"),
         ({"pbt": {"replay": [0.5, 2.0]}}, "anchors.share"),
+        ({"pbt": {"temperature": [0.5, 2.0]}, "match": {"hall_of_fame": 0.5}}, "hall_of_fame"),
+        (
+            {"pbt": {"learning_rate": [1e-4, 1e-3]}, "update": {"teacher_learning_rate": 1e-3}},
+            "teacher_learning",
+        ),
         (
             {"pbt": {"teacher_reward": ["zone"]}, "grade": {"teacher_reward": ["zone", "azr", "zone"]}},
             "by its slot",
@@ -206,9 +221,30 @@ def test_a_fork_goes_on_with_them_and_cannot_change_which_there_are(played: Path
     without = apply_overrides(run.config, ["pbt.temperature=[]"])
     with pytest.raises(RunDirectoryError, match=r"(?s)which hyperparameters members inherit.*Got: .*replay"):
         fork(run, 1, tmp_path / "without", without)
-    wider = apply_overrides(run.config, ["pbt.factor=2.0"])
-    forked = fork(run, 1, tmp_path / "wider", wider)
+    other = apply_overrides(run.config, ["pbt.factor=2.0", 'pbt.teacher_reward=["azr"]'])
+    forked = fork(run, 1, tmp_path / "other", other)
     assert of(forked.directory, 1) == of(played, 1)
+    with Session(forked) as session:
+        run_generation(session, 2)
+    before, after = of(played, 1), of(forked.directory, 2)
+    children = [after[name] for name in after.keys() - before.keys()]
+    assert {child.teacher_reward for child in children} == {None, "azr"}
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_generation_follows_only_from_what_its_members_inherit_now(played: Path, tmp_path: Path) -> None:
+    run = fork(Run.open(played), 2, tmp_path / "fork", Run.open(played).config)
+    assert newest_following(run) == 2
+    with Session(run) as session:
+        rerun(session, 1, "evolve", seed=7, truncate=True)
+    shutil.copytree(played / "generations" / "0002", run.directory / "generations" / "0002")
+    assert newest_following(run) == 1
+
+
+def test_a_place_among_inherited_rewards_is_asked_about() -> None:
+    given = small_config(pbt={"teacher_reward": ["populora_core.problems.rewards:zone", "azr"]})
+    assert "populora_core.problems.rewards:zone" in places(given)
 
 
 def test_who_has_none_takes_what_all_share() -> None:

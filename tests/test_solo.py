@@ -122,6 +122,15 @@ def test_each_generation_follows_although_its_grades_pay_for_new_cells(finished_
     assert newest_following(Run.open(finished_solo)) == GENERATIONS
 
 
+def test_a_fork_that_pays_no_more_for_new_cells_keeps_its_past(finished_solo: Path, tmp_path: Path) -> None:
+    source = Run.open(finished_solo)
+    config = apply_overrides(source.config, ["grade.new_cell_bonus=0"])
+    forked = fork(source, GENERATIONS, tmp_path / "fork", config)
+    with Session(forked) as session:
+        made = [each for number in range(1, GENERATIONS + 1) for each in run_generation(session, number)]
+    assert made and all(each.reused for each in made)
+
+
 @pytest.mark.thorough
 def test_killed_between_its_steps_in_processes_it_finishes_equal_to_an_undisturbed_run_in_one(
     finished_solo: Path, tmp_path: Path

@@ -185,7 +185,7 @@ def rerun(
     stage: Annotated[
         str,
         typer.Option(
-            help="match, propose, verify, solve, grade, update, evaluate, evolve, or evaluate:SUITE"
+            help="match, propose, verify, solve, grade, update, evaluate, evolve, evaluate:SUITE or assemble:SUITE"
         ),
     ],
     seed: Annotated[int | None, typer.Option(min=0, help="draw again, with this seed")] = None,

@@ -131,10 +131,21 @@ class Config(Section):
                 "pbt.teacher_reward pays each teacher by what it inherits, and grade.teacher_reward by its slot; set "
                 "one of them only"
             )
-        if self.pbt.replay and (not self.anchors.share or self.anchors.source == "peers"):
+        if self.pbt.learning_rate and self.update.teacher_learning_rate:
             raise ValueError(
-                "pbt.replay weighs students when anchors are dealt out, but anchors.share is 0 or anchors.source "
-                '"peers", which deals none; set anchors.share, or pbt.replay=[]'
+                "pbt.learning_rate gives each teacher its own, and update.teacher_learning_rate one to all; set one of "
+                "them only"
+            )
+        if self.pbt.temperature and self.match.hall_of_fame:
+            raise ValueError(
+                "pbt.temperature is known of the living alone, and match.hall_of_fame has past members play; set one "
+                "of them off"
+            )
+        replayed = self.anchors.share and self.anchors.source == "replay"
+        if self.pbt.replay and not (replayed and self.population.students > 1):
+            raise ValueError(
+                "pbt.replay weighs students when repeated problems are dealt out: it needs anchors.source = "
+                '"replay", an anchors.share above 0, and two students or more; or set pbt.replay=[]'
             )
         return self
 
@@ -157,6 +168,11 @@ class Config(Section):
     def proposals(self) -> int:
         """Proposals of one generation, without refills."""
         return self.population.proposers * len(self.propose.types) * self.propose.per_type
+
+    @property
+    def most_proposals(self) -> int:
+        """Proposals of one generation at most: where none is a new problem, all are refilled every time."""
+        return self.proposals * (1 + self.propose.refills)
 
     @property
     def attempts(self) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from populora_core.config.fields import Positive, Section
 from populora_core.support.registry import Share
 
+HYPERPARAMETERS = ("learning_rate", "temperature", "replay", "teacher_reward")
 Prior = Annotated[tuple[Positive, ...], Field(max_length=2)]
 
 
@@ -40,8 +41,7 @@ class PbtSection(Section):
     @property
     def own(self) -> frozenset[str]:
         """Names of those that are the members' own."""
-        names = ("learning_rate", "temperature", "replay", "teacher_reward")
-        return frozenset(name for name in names if getattr(self, name))
+        return frozenset(name for name in HYPERPARAMETERS if getattr(self, name))
 
     @model_validator(mode="after")
     def _ranges(self) -> PbtSection:

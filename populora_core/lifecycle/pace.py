@@ -76,7 +76,7 @@ class Pace:
         return bisect(range(1, config.run.generations + 1), limit, key=partial(self.seconds, config))
 
     def _generation(self, config: Config) -> float:
-        proposals, attempts = config.proposals, config.attempts
+        proposals, attempts = config.most_proposals, config.attempts
         problems = attempts / config.solve.most_attempts
         proposed = WRITTEN * config.propose.max_tokens * proposals
         answered = WRITTEN * config.solve.max_tokens * attempts

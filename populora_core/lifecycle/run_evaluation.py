@@ -159,7 +159,7 @@ def supersede_outdated(run: Run, generation: int) -> list[Path]:
     content = population.contents[file_name("population")] if population else ""
     # Before evaluations were stages, they named the content itself.
     now = content, hashlib.sha256(content.encode()).hexdigest()
-    outdated = [f for f, m in stages_beside(run, generation) if m.inputs.get("population") not in now]
+    outdated = [f for f, m in stages_beside(run, generation) if m.inputs.get("population", now[0]) not in now]
     return [supersede(run.directory, folder) for folder in outdated]
 
 

@@ -17,6 +17,9 @@ from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import shown
 
+MEMBERS = ("population", "hyperparameters")
+"""Tables of the members at the end of a generation, on which the next one is built."""
+
 
 def population_folder(run: Run, generation: int) -> Path:
     """The stage folder that holds the members at the end of a generation."""
@@ -63,10 +66,14 @@ def newest_generation(run: Run) -> int:
 def follows(run: Run, generation: int) -> bool:
     """True if a generation was made of the members that stand at the end of the one before it now."""
     before = read_manifest(population_folder(run, generation - 1))
-    first = read_manifest(stage_dir(run.directory, generation, "match"))
-    if before is None or first is None:
+    made = [read_manifest(stage_dir(run.directory, generation, name)) for name in ("match", "propose")]
+    if before is None or made[0] is None:
         return False
-    return first.inputs["population"] == input_hash([before.contents[file_name("population")]])
+    # Copies of one parent are equal whatever they inherit beside its weights.
+    now = {
+        name: input_hash([content]) for name in MEMBERS if (content := before.contents.get(file_name(name)))
+    }
+    return all(each.inputs.get(name, now[name]) == now[name] for each in made if each for name in now)
 
 
 def newest_following(run: Run) -> int:
@@ -89,10 +96,11 @@ def agrees(run: Run, generation: int) -> bool:
             return False
         for artifact, when in stage.needs.items():
             content, read = contents.get(file_name(artifact)), found.inputs.get(artifact)
-            if when is When.NOW and content is not None and read not in (None, input_hash([content])):
-                # Grades that pay for new cells read a table of every generation so far.
-                if read != input_hash([*_contents_before(run, generation, artifact), content]):
-                    return False
+            if when is not When.NOW or content is None or read in (None, input_hash([content])):
+                continue
+            # Grades that pay for new cells read a table of every generation so far.
+            if read != input_hash([*_contents_before(run, generation, artifact), content]):
+                return False
         contents |= found.contents
     return True
 

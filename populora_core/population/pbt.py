@@ -17,7 +17,7 @@ from populora_core.population.member import Role
 
 if TYPE_CHECKING:
     from populora_core.config.pbt import PbtSection
-    from populora_core.store.rows import HyperparametersRow
+    from populora_core.store.rows import HyperparameterRow
 
 T = TypeVar("T")
 NUMBERS = {
@@ -43,11 +43,11 @@ class Hyperparameters:
     teacher_reward: str | None = None
 
     @classmethod
-    def of(cls, row: HyperparametersRow) -> Self:
+    def of(cls, row: HyperparameterRow) -> Self:
         """Read a row of `hyperparameters`."""
         return cls(row["learning_rate"], row["temperature"], row["replay"], row["teacher_reward"])
 
-    def row(self, generation: int, member_id: str) -> HyperparametersRow:
+    def row(self, generation: int, member_id: str) -> HyperparameterRow:
         """The hyperparameters of a member at the end of a generation."""
         return {
             "generation": generation,
@@ -76,7 +76,7 @@ def explored(
         value = getattr(parent, name)
         numbers[name] = _drawn(prior, rng) if again or value is None else min(max(value * factor, low), high)
     reward = parent.teacher_reward
-    if reward is None or rng.random() < rules.redraw:
+    if reward not in rules.teacher_reward or rng.random() < rules.redraw:
         reward = _reward(rules, role, rng)
     return Hyperparameters(**numbers, teacher_reward=reward)
 

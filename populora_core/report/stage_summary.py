@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from populora_core.stages.table import typed_name
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import EVALUATION, Manifest, complete, read_manifest, stage_dir
 from populora_core.store.sql import STEPS_TAKEN, text
 from populora_core.support.errors import ArtifactError
+from populora_core.support.visible import visible
 
 _LENGTHS = """
 SELECT {who}, count(*) AS {what}, avg(prompt_tokens) AS "tokens read", avg(completion_tokens) AS "tokens written",
@@ -187,9 +189,9 @@ def stage_summary(directory: Path, generation: int, stage: str) -> StageSummary:
             fix="populora resume makes damaged stages again",
         )
     recorded = {"recorded": found} if (found := recorded_rows(manifest)) else {}
-    if (told := manifest.extra.get("summary")) is not None:
-        return StageSummary(told, recorded)
     suite = stage.removeprefix(EVALUATION)
+    if suite == stage and stage not in _QUERIES:  # a plug-in's, whose word may be a stranger's
+        return StageSummary(visible(manifest.extra.get("summary", f"{typed_name(stage)} is made")), recorded)
     query = _QUERIES[stage] if suite == stage else _scores(f"part = 'test' AND suite = {text(suite)}")
     asked = "; ".join((query.headline, *query.parts.values()))
     with Catalogue(directory, generations=(generation - 1, generation), asked=asked) as catalogue:

@@ -317,6 +317,7 @@ def places(config: Config) -> list[str]:
     evolve = config.evolve
     names = (
         *(config.base.dialect, config.match.scheme, *config.grade.teacher_rewards, config.update.estimator),
+        *config.pbt.teacher_reward,
         *config.propose.types,
         *(*evolve.mutations, *evolve.crossovers, evolve.fitness, evolve.selection, evolve.replacement),
         *(config.anchors.source, config.sampler.engine, config.compute.backend, *config.trackers.use),

@@ -58,7 +58,7 @@ def disk_needed(config: Config) -> Disk:
         BaseModelError: nothing can be said of this base.
     """
     shape = read_shape(config.base.folder(), config.adapters.rank)
-    tokens = config.proposals * config.propose.max_tokens + config.attempts * config.solve.max_tokens
+    tokens = config.most_proposals * config.propose.max_tokens + config.attempts * config.solve.max_tokens
     adapters = config.members * shape.adapter * MASTER
     return Disk(adapters, MOMENTS * adapters, TOKEN * tokens)
 

@@ -11,6 +11,7 @@ from populora_core.benchmarks.corpus import CORPUS_FILE
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
+from populora_core.config.pbt import HYPERPARAMETERS
 from populora_core.learner.packing import LONG_PACK
 from populora_core.population.replacement import last_birth
 from populora_core.stages.table import AVERAGE
@@ -46,6 +47,8 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
             return ()
         case "compute":  # where shards run does not
             return SHARD_PLAN
+        case "pbt" if not any(settings[name] for name in HYPERPARAMETERS):
+            return ()
         case "sampler":
             return ("engine",)
         case "anchors" if not settings["share"]:

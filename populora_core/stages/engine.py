@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.drift import drift, is_whole, recorded_alike
-from populora_core.stages.plan import Past, StagePlan, plan_stage
+from populora_core.stages.plan import Past, StagePlan, made_of, plan_stage
 from populora_core.stages.redoable import require_redoable
 from populora_core.stages.table import Stage, stages_of
 from populora_core.store.adapters import place_adapters, staged_adapters
 from populora_core.store.artifacts import StageWriter
-from populora_core.store.manifest import FileRecord, Manifest, read_manifest, shards_dir, stage_dir
+from populora_core.store.manifest import (
+    EVALUATION,
+    FileRecord,
+    Manifest,
+    read_manifest,
+    shards_dir,
+    stage_dir,
+)
 from populora_core.support.devices import watched
 from populora_core.support.errors import ArtifactError, DamagedObject
 from populora_core.support.revision import code_revision
@@ -120,8 +127,11 @@ def _committed(run: Run, plan: StagePlan) -> Manifest | None:
     found = read_manifest(folder)
     if found is None or not is_whole(run, folder, found):
         return None
-    taken = recorded_alike(plan, found, folder) if plan.stage.own else _inherited(run, plan, found)
-    return found if found.key == plan.key or taken else None
+    if found.key == plan.key:
+        return found
+    if plan.stage.name.startswith(EVALUATION):
+        return found if recorded_alike(plan, found, folder) else None
+    return found if not plan.stage.own and _inherited(run, plan, found) else None
 
 
 def _inherited(run: Run, plan: StagePlan, found: Manifest) -> bool:
@@ -129,7 +139,7 @@ def _inherited(run: Run, plan: StagePlan, found: Manifest) -> bool:
     return (
         plan.generation <= run.settled
         and (found.seed == plan.seed or run.redrawn(plan.generation, plan.stage.name) is None)
-        and all(found.inputs.get(name, content) == content for name, content in plan.inputs.items())
+        and made_of(run, plan.generation, plan.stage.name, plan.inputs, found.inputs)
     )
 
 

@@ -37,7 +37,8 @@ from populora_core.support.ids import slot_of
 def run(ctx: StageContext) -> None:
     ctx.extra["sandbox"] = ctx.session.sandbox.identity
     # All columns only where they are asked for: a past that a fork took over may lack newer ones.
-    paid_by = (*ctx.config.grade.teacher_rewards, *ctx.config.pbt.teacher_reward)
+    inherited = (own.teacher_reward for own in ctx.hyperparameters().values())
+    paid_by = {*ctx.config.grade.teacher_rewards, *filter(None, inherited)}
     columns = () if look_at_problems(paid_by) else (*PROBLEM, "lines_of_code", "chance")
     verified = {row["problem_id"]: row for row in ctx.rows("problems", *columns, newest=1)}
     problems = {problem_id: Problem.of(row) for problem_id, row in verified.items()}

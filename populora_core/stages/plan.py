@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from populora_core.problems.types import problem_type
 from populora_core.runs.run import Run
 from populora_core.stages.decisive import decisive
-from populora_core.stages.table import FOUND, Stage, When, as_configured, file_name, giver, stages_of
+from populora_core.stages.table import FOUND, STAGES, Stage, When, as_configured, file_name, giver, stages_of
 from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.support import ids
 from populora_core.support.errors import ArtifactError
@@ -159,6 +159,33 @@ def stage_inputs(run: Run, stage: Stage, sources: Mapping[str, Sequence[Source]]
     for artifact, parts in sources.items():
         found[artifact] = input_hash(part.content for part in parts)
     return found
+
+
+def made_of(
+    run: Run,
+    generation: int,
+    stage: str,
+    inputs: Mapping[str, str],
+    recorded: Mapping[str, str],
+    past: Past | None = None,
+) -> bool:
+    """True if a stage that a fork took over was made of what lies there now, whatever the fork's settings have it read.
+
+    Args:
+        inputs: input -> content hash, as the fork's settings have it.
+        recorded: the same, as the stage's manifest has it.
+    """
+    for name, content in inputs.items():
+        read = recorded.get(name, content)
+        if read == content:
+            continue
+        if STAGES[stage].needs.get(name) is not When.NOW:
+            return False
+        # Grades that pay for new cells read problems of every generation so far, others of their own.
+        so_far = [source.content for source in (past or Past(run)).upto(name, generation)]
+        if read not in (input_hash(so_far), input_hash(so_far[-1:])):
+            return False
+    return True
 
 
 def input_hash(contents: Iterable[str]) -> str:

@@ -117,7 +117,8 @@ def _new_problems(
 ) -> Counter[_Place]:
     """The number of new problems among the proposals of each match and type, as `verify` will find them.
 
-    A chance may be higher there, since more outputs are known to guess with.
+    Chances are estimated by other draws there, and with more outputs to guess with, so that the two may differ near
+    `verify.largest_chance`.
 
     Args:
         known: each island's problems; they take in what is new.

@@ -5,6 +5,7 @@ A problem that none of these attempts solved may be answered again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -44,14 +45,15 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, MatchRow]]:
     # Anchors have no teacher: they are dealt out among the students that learn from them, not those of the past.
     living, islands = {member.member_id for member in ctx.members()}, ctx.config.population.islands
     learning = [match for match in matches if match["student_id"] in living] or matches
-    own = ctx.hyperparameters()
+    weights, phases = _weights(ctx, learning)
     turns = [
         in_turns(
             {
-                match["match_id"]: own_or(own, match["student_id"], "replay", 1.0)
+                match["match_id"]: weights[match["match_id"]]
                 for match in learning
                 if island_of(ids.slot_of(match["student_id"]), islands) == island
-            }
+            },
+            phases,
         )
         for island in range(islands)
     ]
@@ -69,14 +71,30 @@ def _asked(ctx: StageContext) -> list[tuple[Problem, MatchRow]]:
     return [(Problem.of(row), match_for(row)) for row in ctx.rows("problems", *PROBLEM, "teacher_id")]
 
 
-def in_turns(weights: Mapping[str, float]) -> Iterator[str]:
+def _weights(ctx: StageContext, matches: Sequence[MatchRow]) -> tuple[dict[str, float], dict[str, float]]:
+    """The weight and the phase of each match when anchors are dealt out; matches of one student share its weight."""
+    if "replay" not in ctx.config.pbt.own:
+        return {match["match_id"]: 1.0 for match in matches}, {}
+    own, asked = ctx.hyperparameters(), Counter(match["student_id"] for match in matches)
+    weights = {
+        match["match_id"]: own_or(own, match["student_id"], "replay", 1.0) / asked[match["student_id"]]
+        for match in matches
+    }
+    return weights, {name: ctx.rng("replay", name).random() for name in weights}
+
+
+def in_turns(weights: Mapping[str, float], phases: Mapping[str, float]) -> Iterator[str]:
     """Yield names for ever, each as often as its share of the weights: at every turn who is furthest behind.
 
     Equal weights take turns in order.
+
+    Args:
+        phases: name -> the part of a turn, from 0 to 1, by which it comes earlier; drawn at random, they give a light
+            name its share of few turns in the mean.
     """
     had = dict.fromkeys(weights, 0)
     while had:
-        name = min(had, key=lambda name: (had[name] + 1) / weights[name])
+        name = min(had, key=lambda name: (had[name] + 1 - phases.get(name, 0.0)) / weights[name])
         had[name] += 1
         yield name
 

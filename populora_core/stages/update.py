@@ -102,7 +102,11 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
             steps=[([row for row in step if row.member_id in share], rules) for step, rules in plan.steps],
             earlier=earlier_folders(ctx, share),
             texts=plan.texts,
-            own_temperatures={m: t for m in share if (t := own_or(own, m, "temperature", None)) is not None},
+            own_temperatures={
+                member: temperature
+                for member in share
+                if member in own and (temperature := own[member].temperature) is not None
+            },
         )
         for share in shares(ctx, {member: plan.tokens[member] for member in before})
     ]

@@ -20,7 +20,7 @@ from populora_core.sharing.objects import ObjectStore
 from populora_core.sharing.places import open_objects
 from populora_core.stages.drift import is_whole
 from populora_core.stages.engine import commit_shared
-from populora_core.stages.plan import Past, stage_inputs, stage_seed, stage_sources
+from populora_core.stages.plan import Past, made_of, stage_inputs, stage_seed, stage_sources
 from populora_core.stages.table import as_configured, stages_of
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import Manifest, read_manifest, stage_dir
@@ -141,7 +141,13 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
             follows = [
                 entry
                 for entry in shared.found(generation, stage.name)
-                if entry.manifest.inputs == inputs
+                if (
+                    entry.manifest.inputs == inputs
+                    or (
+                        inherited
+                        and made_of(run, generation, stage.name, inputs, entry.manifest.inputs, past)
+                    )
+                )
                 and (
                     entry.manifest.seed == seed or (inherited and run.redrawn(generation, stage.name) is None)
                 )

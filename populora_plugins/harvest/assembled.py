@@ -55,8 +55,8 @@ def write_assembly(
             card = model_card(best, base, Path(to.name), merge) + "\n" + tried(found, how)
             write_adapter(best, base, new, merge)
         elif how == SOUP:
-            sha256 = file_sha256(found.soup_folder / WEIGHTS)
-            soup = Snapshot(run, {"member_id": SOUP}, found.generation, found.soup_folder, sha256)
+            folder, sha256 = _soup(found)
+            soup = Snapshot(run, {"member_id": SOUP}, found.generation, folder, sha256)
             write_adapter(soup, base, new, merge)
             card = _card(found, how, base, merge)
         else:
@@ -68,6 +68,14 @@ def write_assembly(
         (new / RULE).write_text(rule(found, how))
         (new / CARD).write_text(card, encoding="utf-8")
     return to
+
+
+def _soup(found: Assembly) -> tuple[Path, str]:
+    """The folder of the soup's adapter and the hash of its weights; one of a single member is that member's."""
+    if len(found.soup) == 1:
+        alone = take(found.run, found.soup[0], found.generation)
+        return alone.adapter, alone.sha256
+    return found.soup_folder, file_sha256(found.soup_folder / WEIGHTS)
 
 
 def rule(found: Assembly, how: str) -> str:

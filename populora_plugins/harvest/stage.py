@@ -10,11 +10,11 @@ import json
 import shutil
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from populora_core.benchmarks.suite import Part, Suite
@@ -36,7 +36,7 @@ from populora_core.store.schema import table_of
 from populora_core.support.errors import DamagedText
 from populora_core.support.plain import open_plain, read_plain
 from populora_core.support.received import MemberId, Sha256, validated
-from populora_plugins.harvest.assemble import SOUP, SURENESS, Assembler, Assembly
+from populora_plugins.harvest.assemble import HOWS, SOUP, SURENESS, Assembler, Assembly
 
 FOLDER: Final = "assemble-"  # and the suite
 ITEMS, CHOICE = "items.parquet", "choice.json"
@@ -47,9 +47,9 @@ class Choice(TypedDict):
     """The choice on validation, as it is stored; see `Assembly`."""
 
     adapters: dict[MemberId, Sha256]
-    soup: tuple[MemberId, ...]
+    soup: Annotated[tuple[MemberId, ...], Field(min_length=1)]
     energy_kept: float
-    router: str
+    router: Literal["problem type", "log-probability"]
     by_type: dict[str, MemberId]
     validation: dict[str, float]
 
@@ -114,6 +114,8 @@ def read_assembly(run: Run, generation: int, suite: Suite) -> Assembly:
     """
     folder = stage_dir(run.directory, generation, FOLDER + suite.suite)
     choice = validated(_CHOICE, read_plain(folder / CHOICE), folder / CHOICE)
+    if missing := {*HOWS} - choice["validation"].keys():
+        raise DamagedText(f"{folder / CHOICE}: no score of {', '.join(sorted(missing))}")
     try:
         with open_plain(folder / ITEMS) as file:
             items = pq.ParquetFile(file).read().cast(ROWS).to_pylist()
