@@ -19,7 +19,9 @@ from populora_core.report.stage_summary import stage_summary
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.drift import drift
+from populora_core.stages.engine import run_stage
 from populora_core.stages.plan import plan_stage
+from populora_core.stages.table import Stage
 from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, RunDirectoryError
 from populora_core.support.shipped import REPOSITORY
@@ -157,3 +159,14 @@ def test_such_scores_of_other_members_are_set_aside(own: Path) -> None:
         assert not evaluation_of(session, suites(session.run)[0]).is_done
     (aside,) = supersede_outdated(Run.open(own), GENERATIONS)
     assert aside.name == folder.name and not folder.exists()
+
+
+def test_a_stage_of_a_package_needs_no_population_and_no_sentence(own: Path) -> None:
+    mine = Stage("mine-tiny", 1, needs={}, gives=(), config=(), own={"of": "mine"}, code=lambda ctx: None)
+    with Session(Run.open(own)) as session:
+        made = [run_stage(session, GENERATIONS, mine) for _ in range(2)]
+        assert [each.reused for each in made] == [False, True]
+        assert supersede_outdated(session.run, GENERATIONS) == []
+        changed = replace(mine, own={"of": "another"})
+        assert not run_stage(session, GENERATIONS, changed).reused
+    assert stage_summary(own, GENERATIONS, mine.name).headline == "mine:tiny is made"

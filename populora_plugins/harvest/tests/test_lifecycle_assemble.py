@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +28,9 @@ from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.stage_summary import stage_summary
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.store.adapters import WEIGHTS
 from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
-from populora_core.support.errors import ArtifactError, DamagedText, HubError
+from populora_core.support.errors import AdapterError, ArtifactError, DamagedText, HubError
 from populora_core.support.hub import push
 from populora_core.support.shipped import REPOSITORY, shipped
 from populora_core.support.typed import shown
@@ -188,11 +190,29 @@ def test_an_assembly_of_members_that_are_gone_is_set_aside(own: Path, suite: Sui
     assert aside.name == folder.name and not folder.exists()
 
 
-def test_an_assembly_that_somebody_sent_names_members_alone(own: Path, suite: Suite) -> None:
+@pytest.mark.parametrize(
+    "sent", [{"soup": ["../../elsewhere"]}, {"soup": []}, {"router": "a stranger's"}, {"validation": {}}]
+)
+def test_a_choice_that_somebody_sent_names_members_and_ways_alone(
+    own: Path, suite: Suite, sent: dict[str, Any]
+) -> None:
     file = folder_of(own, suite) / CHOICE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"soup": ["../../elsewhere"]}))
-    with pytest.raises(DamagedText, match="soup"):
+    file.write_text(json.dumps(json.loads(file.read_text()) | sent))
+    with pytest.raises(DamagedText, match="|".join([*sent, "no score"])):
         read_assembly(Run.open(own), GENERATIONS, suite)
+
+
+def test_a_soup_of_one_member_leaves_only_as_that_member_was_committed(
+    found: Assembly, own: Path, tmp_path: Path
+) -> None:
+    first = next(iter(found.adapters))
+    folder = Run.open(own).adapter_folder(first, GENERATIONS)
+    alone = replace(found, run=Run.open(own), soup=(first,), soup_folder=folder)
+    weights = folder / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(AdapterError):
+        write_assembly(alone, "soup", tmp_path / "soup")
+    assert not (tmp_path / "soup").exists()
 
 
 @pytest.mark.foreign
