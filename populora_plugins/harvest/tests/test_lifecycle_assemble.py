@@ -26,6 +26,7 @@ from populora_core.commands import inspection
 from populora_core.lifecycle.loop import rerun
 from populora_core.lifecycle.run_evaluation import supersede_outdated
 from populora_core.report.stage_summary import stage_summary
+from populora_core.report.text import markdown_text
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.adapters import WEIGHTS
@@ -227,7 +228,7 @@ def test_prefect_makes_an_assembly_again_and_shows_what_came_of_it(
     )
     assert done.returncode == 0, done.stderr
     shown = dict(json.loads(done.stdout.splitlines()[-1]))
-    assert found.told in shown[f"own-{FOLDER}{suite.suite}"]
+    assert markdown_text(found.told) in shown[f"own-{FOLDER}{suite.suite}"]
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
