@@ -1,112 +1,169 @@
-"""Power of the proof: tokens that tell a member's policy from another under the noise of two engines.
+"""Simulate the proof of a sampler from what was measured on two real bases: what it catches, refuses and leaves open.
 
     python -m experiments.proof --json bench/results/proof.json
 
-In every draw a member's log-probabilities and another policy's are apart by so many nats (root mean square), spread
-over all tokens or carried by one in ten. What was served has an engine's noise on it, Student's t of four degrees, of
-so many nats on average. For an effect E under a noise N:
+Of two engines: `vllm` stands for one with a base of its own in bfloat16, which an update proves by the tokens that it
+learns from; `torch` scores in float32, and every load proves it by the short text of a probe. Each proof is the
+product's own, over figures of `experiments.proof_noise`: whole completions, or places in them, drawn with replacement.
+A row's name ends with base, rate, and number of updates or planted fault:
 
-- `tokens_E_N`, and `tokens_in_few_E_N` of one in ten: from so many on 90 % of the draws are told apart;
-- `formula_E_N`: what `tokens_needed` says, where about half of them are;
-- `caught_at_512_E_N`: the share of draws that are refused by the 512 tokens which an update compares, where the other
-  policy answered; `refused_at_512_E_N`: where the member itself did.
-
-Draws are counted and nothing is timed, so what else the machine does is of no matter.
+- `effect`, `noise`: root mean square of member less base in float32, and of engine less learner, nats per token;
+- `kept`: of that effect, what the member in bfloat16 has over the base, by regression, two standard errors either way;
+- `refused`: updates that were refused although nothing was wrong;
+- `open`: share of such updates where the proof cannot tell;
+- `caught`: share of runs with a fault from the start on that are stopped by their fifth generation, whose proofs meet
+  members of none to four updates. Those that were not measured stop no run, so the share is a lower bound.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bench.harness import BenchRow, as_json, print_table, single
-from populora_core.sampler.proof import TELLING, Logprobs, MismatchLimits, ProofResult, judge
+from populora_core.compute.proving import EARLIER, TOKENS
+from populora_core.compute.work import PROBE_TOKENS
+from populora_core.sampler.probe import BASE, REFUSE, WARN
+from populora_core.sampler.proof import Logprobs, MismatchLimits, ProofResult, judge
 from populora_core.support.durable import write_atomically
+from populora_core.support.shipped import REPOSITORY
+from populora_plugins.trial.trial import Measure
 
-EFFECTS = (0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats per token
-NOISES = (0.02, 0.05, 0.1)
-"""Mean absolute differences of two engines: Megatron and vLLM on a 4B are 0.011 apart (vime#64), transformers and vLLM
-on a 1.7B 0.1 (vllm#18352)."""
-COMPARED = 512  # tokens of a member that an update compares
-OTHER = "the other policy"
-LIMITS = MismatchLimits.of(0.05, 0.5, "bfloat16")
-TOLD = 0.9
-HEAVY = 10  # where few tokens carry an effect, one of so many
+Passes = Mapping[str, Logprobs]
+"""Column of `experiments.proof_noise` -> figures [completions, tokens], in nats."""
+
+MEASURED = REPOSITORY / "bench" / "results" / "proof-noise.parquet"
+MILLI = 1000.0
+SEEN = {1e-6: (1, 4), 1e-5: (1, 4), 1e-4: (1, 2, 3, 4), 1e-3: (1, 4)}
+"""Learning rate -> updates after which members are measured."""
+UPDATES = 40_000
+RUNS = 1000  # of each fault
+OTHER_MEMBER = "another member"
+ROUNDED = MismatchLimits.of(WARN, REFUSE, "bfloat16")
+EXACT = MismatchLimits.of(WARN, REFUSE, "float32")
+TOLD_FROM, TOLD = 1e-4, 0.99
+"""The rate from which on faults should be caught, and how often."""
+
+SOUND = "own"
+FAULTS = {"not_applied": "base", "stale": "before", "swapped": "other", "scaled": "half"}
+"""Fault -> what is served in the member's place."""
+
+
+def vllm(cell: Passes, served: str, rng: np.random.Generator) -> ProofResult:
+    """One update's proof by what was sampled (`compute.proving`)."""
+    completions, tokens = cell["exact_own"].shape
+    chosen = rng.integers(completions, size=TOKENS // tokens)
+    drawn = {name: figures[chosen].ravel() for name, figures in cell.items()}
+    whole = {who: drawn[f"exact_{who}"] + drawn[f"whole_{who}"] for who in (SOUND, "base", "before")}
+    others = {BASE: whole["base"], EARLIER: whole["before"]}
+    exact = {BASE: -drawn["exact_base"], EARLIER: -drawn["exact_before"]}
+    return judge(
+        drawn[f"exact_{served}"] + drawn[f"engine_{served}"], whole[SOUND], others, BASE, ROUNDED, exact
+    ).told
+
+
+def torch(cell: Passes, served: str, rng: np.random.Generator) -> ProofResult:
+    """One load's proof by a probe, whole and without its last token (`sampler.probe`)."""
+    completions, tokens = cell["exact_own"].shape
+
+    def place() -> tuple[int, slice]:
+        start = int(rng.integers(tokens - PROBE_TOKENS + 1))
+        return int(rng.integers(completions)), slice(start, start + PROBE_TOKENS)
+
+    at = place()
+    policies = {
+        who: _twice(cell[f"exact_{who}"][at], cell[f"exact_{who}"][at]) for who in (SOUND, *FAULTS.values())
+    }
+    noise = _twice(cell["float32"][place()], cell["float32"][place()])
+    others = {BASE: policies["base"], EARLIER: policies["before"], OTHER_MEMBER: policies["other"]}
+    return judge(policies[served] + noise, policies[SOUND], others, BASE, EXACT).told
+
+
+def _twice(whole: Logprobs, shorter: Logprobs) -> Logprobs:
+    return np.concatenate([whole, shorter[:-1]])
+
+
+ENGINES = {"vllm": vllm, "torch": torch}
+
+
+def measured(path: Path = MEASURED) -> dict[tuple[str, float, int], Passes]:
+    """Base, rate and updates -> what was measured there."""
+    table = pq.read_table(path)
+    names = table.column_names[3:]
+    found: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        found.setdefault((row["base"], row["rate"], row["updates"]), []).append(row)
+    return {
+        key: {name: np.array([row[name] for row in rows], dtype=np.float64) / MILLI for name in names}
+        for key, rows in found.items()
+    }
+
+
+def run(
+    cells: Mapping[tuple[str, float, int], Passes], updates: int = UPDATES, runs: int = RUNS
+) -> Iterator[BenchRow]:
+    """All figures; as many updates of each cell, and as many runs of each fault, base and rate."""
+    for (base, rate, seen), cell in cells.items():
+        at = f"{base}_{rate:g}_{seen}"
+        yield single(f"effect_{at}", _size(cell["exact_base"]), "nats")
+        yield single(f"noise_{at}", _size(cell["engine_own"] - cell["whole_own"]), "nats")
+        yield kept(f"kept_{at}", cell)
+    for engine, prove in ENGINES.items():
+        refused = 0
+        for number, ((base, rate, seen), cell) in enumerate(cells.items()):
+            rng = np.random.default_rng([0, number])
+            told = [prove(cell, SOUND, rng) for _ in range(updates // len(cells))]
+            wrong, open_ = (told.count(each) for each in (ProofResult.WRONG, ProofResult.NOT_YET))
+            yield _counted(f"refused_{engine}_{base}_{rate:g}_{seen}", wrong, len(told))
+            yield _counted(f"open_{engine}_{base}_{rate:g}_{seen}", open_, len(told))
+            refused += wrong
+        yield BenchRow(f"refused_{engine}", refused, refused, refused, "updates", "<= 0", updates)
+        places = dict.fromkeys((base, rate) for base, rate, _ in cells)
+        for number, ((base, rate), (fault, served)) in enumerate(product(places, FAULTS.items())):
+            rng = np.random.default_rng([1, number])
+            caught = sum(
+                any(prove(cells[base, rate, seen], served, rng) is ProofResult.WRONG for seen in SEEN[rate])
+                for _ in range(runs)
+            )
+            goal = f">= {TOLD}" if rate >= TOLD_FROM else ""
+            yield _counted(f"caught_{engine}_{base}_{rate:g}_{fault}", caught, runs, goal)
+
+
+def kept(name: str, cell: Passes) -> BenchRow:
+    """The share of a member's effect that is left in bfloat16, by the means of both passes."""
+    way = -cell["exact_base"].ravel()
+    rounded = (cell["whole_own"] + cell["engine_own"] - cell["whole_base"] - cell["engine_base"]).ravel() / 2
+    share = 1.0 + float(rounded @ way) / float(way @ way)
+    rest = rounded - (share - 1.0) * way
+    error = float(np.sqrt((way**2) @ (rest**2))) / float(way @ way)
+    return BenchRow(name, share, share - 2 * error, share + 2 * error, "share", "", way.size)
+
+
+def _size(figures: Logprobs) -> float:
+    return float(np.sqrt(np.mean(figures**2)))
+
+
+def _counted(name: str, hits: int, total: int, goal: str = "") -> BenchRow:
+    low, high = Measure(name, hits, total, 0.0).interval
+    return BenchRow(name, hits / total, low, high, "share", goal, total)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--draws", type=int, default=100, help="of each effect, noise and number of tokens")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     asked = parser.parse_args()
-    rows = list(run(asked.draws))
+    rows = list(run(measured()))
     if asked.json:
         write_atomically(asked.json, as_json("proof", rows) + "\n")
     print_table("proof", rows)
-
-
-def run(draws: int) -> Iterator[BenchRow]:
-    """The figures of every noise and effect."""
-    for noise, effect in product(NOISES, EFFECTS):
-        at = f"{effect:g}_{noise:g}"
-        yield single(f"formula_{at}", formula(effect, noise), "tokens")
-        yield single(f"tokens_{at}", tokens_that_tell(effect, noise, draws), "tokens")
-        yield single(f"tokens_in_few_{at}", tokens_that_tell(effect, noise, draws, HEAVY), "tokens")
-        for what, swapped in (("caught", True), ("refused", False)):
-            found = [judged(effect, noise, COMPARED, seed, swapped=swapped) for seed in range(draws)]
-            share = found.count(ProofResult.WRONG) / draws
-            yield single(f"{what}_at_{COMPARED}_{at}", share, "share")
-
-
-def formula(effect: float, noise: float) -> int:
-    """Result of `tokens_needed`; t(4) of mean absolute value 1 has variance 2."""
-    return tokens_needed(effect, noise * np.sqrt(2.0))
-
-
-def tokens_needed(effect: float, noise: float) -> int:
-    """Tokens at which the share's standard error has come down to `TELLING`, and half of all draws are told apart.
-
-    `tokens_that_tell` counts those from which nine of ten are.
-
-    Args:
-        effect: root mean square difference of the two policies, nats per token.
-        noise: of the engines, the same measure.
-    """
-    return math.ceil((noise / (TELLING * effect)) ** 2)
-
-
-def tokens_that_tell(effect: float, noise: float, draws: int, one_in: int = 1) -> int:
-    """Fewest tokens, in steps of a tenth, with which nine draws of ten are told apart."""
-    tokens = max(2 * one_in, formula(effect, noise) // 2)
-    while True:
-        found = [judged(effect, noise, tokens, seed, one_in) for seed in range(draws)]
-        if found.count(ProofResult.APART) >= TOLD * draws:
-            return tokens
-        tokens += max(1, tokens // 10)
-
-
-def judged(
-    effect: float, noise: float, tokens: int, seed: int, one_in: int = 1, swapped: bool = False
-) -> ProofResult:
-    """Conclusion of the proof in one draw.
-
-    Args:
-        one_in: tokens of which one carries the effect.
-        swapped: whether the other policy answered in the member's place.
-    """
-    rng = np.random.default_rng(seed)
-    own: Logprobs = rng.normal(-1.0, 0.5, tokens)
-    apart = rng.normal(0.0, effect * np.sqrt(one_in), tokens) * (rng.permutation(tokens) % one_in == 0)
-    other = own + apart
-    served = (other if swapped else own) + rng.standard_t(4, tokens) * noise
-    return judge(served, own, {OTHER: other}, OTHER, LIMITS).told
 
 
 if __name__ == "__main__":
