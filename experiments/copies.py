@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
 
+from experiments.lines import append_lines
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.config.load import apply_overrides
@@ -165,8 +166,7 @@ def main() -> None:
                 told = {"seed": seed, "at": asked.at, "rule": rule, "after": after, "code": code_revision()}
                 found = scores(run, asked.at + after, suite)
                 made = [told | {"student": slot, "score": score} for slot, score in found.items()]
-                with asked.output.open("a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in made)
+                append_lines(asked.output, made)
                 rows += made
                 print(json.dumps(made), flush=True)
     print(table(rows))

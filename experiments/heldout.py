@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.lines import append_lines
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
@@ -173,8 +174,7 @@ def main() -> None:
                 for row in measured(run, suite, part, measure, run.directory / "heldout")
                 if key(row) not in done
             ]
-            with options.output.open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in new)
+            append_lines(options.output, new)
             rows += new
     for line in (*table(rows), *over_shuffled(rows)):
         print(line)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.heldout import interval
+from experiments.lines import append_lines
 from populora_core.benchmarks.metrics import voted
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
@@ -142,9 +143,7 @@ def main() -> None:
     parser.add_argument("--suite", type=Path, default=SUITE)
     options = parser.parse_args()
     if options.runs:
-        row = measured(list(open_runs(options.runs)), load_suite(options.suite))
-        with options.output.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        append_lines(options.output, [measured(list(open_runs(options.runs)), load_suite(options.suite))])
     for line in options.output.read_text().splitlines():
         print(table(json.loads(line)))
 

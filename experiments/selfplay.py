@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from base_model.steps.problems import there_early
 from base_model.steps.suite import BEYOND, EDGE, read_suite
 from base_model.steps.suite import rows as suite_rows
+from experiments.lines import append_lines
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
@@ -218,8 +219,7 @@ def main() -> None:
             for run in given.runs
         ]
     if given.output:
-        with given.output.open("a") as file:
-            file.writelines(json.dumps(one) + "\n" for one in results)
+        append_lines(given.output, results)
     print(table(results))
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from base_model.measure import share_interval
 from base_model.steps.grammar import SolvedProgram, output, read_input, read_statements
 from base_model.steps.problems import whole
+from experiments.lines import append_lines
 from populora_core.report.text import markdown_table
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
@@ -122,8 +123,7 @@ def main() -> None:
     given = parser.parse_args()
     results = [result(run) for run in given.runs]
     if given.output:
-        with given.output.open("a") as file:
-            file.writelines(json.dumps(one) + "\n" for one in results)
+        append_lines(given.output, results)
     print(table(results))
 
 

@@ -40,7 +40,7 @@ def public_names() -> list[str]:
 
 
 def examples() -> list[Path]:
-    """What others add, a file each."""
+    """Additions from outside the tree, a file each."""
     return sorted((ROOT / "examples").glob("add_*.py"))
 
 

@@ -68,12 +68,12 @@ def print_plan(config: Config, run_dir: Path) -> None:
     _print_disk(config, run_dir)
     say(
         f"\n{config.run.generations} generations, "
-        f"each of {_asked(config)}; "
+        f"each of {_volume(config)}; "
         f"{config.compute.shards} shards of {config.compute.threads} thread(s). Nothing was started."
     )
 
 
-def _asked(config: Config) -> str:
+def _volume(config: Config) -> str:
     most = f" (with refills at most {config.most_proposals})" if config.propose.refills else ""
     return f"{config.proposals} proposals{most} and at most {config.attempts} attempts"
 
@@ -260,7 +260,7 @@ def announce(config: Config, folder: Path, hours: float) -> None:
     """
     from populora_core.lifecycle.pace import SECONDS, measured, require_time
 
-    asked = _asked(config)
+    asked = _volume(config)
     work = f"{config.run.generations} generations of {asked}"
     size = whole_run(config, disk_needed(config))
     free = f"{free_bytes(folder) / GB:.0f} GB are free"

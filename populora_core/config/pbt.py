@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from populora_core.config.fields import Positive, Section
 from populora_core.support.registry import Share
 
-HYPERPARAMETERS = ("learning_rate", "temperature", "replay", "teacher_reward")
+NUMBERS = ("learning_rate", "temperature", "replay")
+HYPERPARAMETERS = (*NUMBERS, "teacher_reward")
 Prior = Annotated[tuple[Positive, ...], Field(max_length=2)]
 
 
@@ -45,7 +46,7 @@ class PbtSection(Section):
 
     @model_validator(mode="after")
     def _ranges(self) -> PbtSection:
-        for name in ("learning_rate", "temperature", "replay"):
+        for name in NUMBERS:
             prior: tuple[float, ...] = getattr(self, name)
             if prior and (len(prior) != 2 or prior[0] > prior[1]):
                 raise ValueError(f"{name} is a lowest and a highest value, or empty; it is {list(prior)}")

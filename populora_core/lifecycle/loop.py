@@ -256,6 +256,7 @@ def fork(source: Run, generation: int, to: Path, config: Config) -> Run:
 
 def _require_forkable(run: Run, generation: int) -> None:
     """Raise RunDirectoryError or ArtifactError unless a run that ends with the generation is whole and can go on."""
+    past = Past(run)
     for number in range(generation + 1):
         for stage in stages_of(number):
             folder = stage_dir(run.directory, number, stage.name)
@@ -267,7 +268,7 @@ def _require_forkable(run: Run, generation: int) -> None:
                     got=f"{'no' if manifest is None else 'a damaged'} {stage.name} of generation {number}",
                     fix=f"fork from one of these, or populora resume {shown(run.directory)} first",
                 )
-        if number and not (follows(run, number) and agrees(run, number)):
+        if number and not (follows(run, number) and agrees(run, number, past)):
             raise RunDirectoryError(
                 f"generation {number} of {run.directory} does not follow from what comes before any more",
                 expected=f"one of its generations 0 to {number - 1}",

@@ -10,7 +10,7 @@ from populora_core.population.fitness import rank
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
-from populora_core.stages.plan import input_hash
+from populora_core.stages.plan import Past, input_hash, made_of
 from populora_core.stages.table import When, file_name, giver, stages_of
 from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
@@ -83,33 +83,34 @@ def newest_following(run: Run) -> int:
         RunDirectoryError: no generation is complete yet.
     """
     newest = newest_generation(run)
-    led = (follows(run, number) and agrees(run, number) for number in range(1, newest + 1))
+    past = Past(run)
+    led = (follows(run, number) and agrees(run, number, past) for number in range(1, newest + 1))
     return next((number for number, leads in enumerate(led) if not leads), newest)
 
 
-def agrees(run: Run, generation: int) -> bool:
-    """True if the stages of a generation were made of one another as they are now."""
+def agrees(run: Run, generation: int, past: Past | None = None) -> bool:
+    """True if the stages of a generation were made of one another as they are now.
+
+    Args:
+        past: of a walk over generations.
+
+    Raises:
+        ArtifactError: a table of an earlier generation, which this one was made of too, is damaged.
+    """
     contents: dict[str, str] = {}
     for stage in stages_of(generation):
         found = read_manifest(stage_dir(run.directory, generation, stage.name))
         if found is None:
             return False
-        for artifact, when in stage.needs.items():
-            content, read = contents.get(file_name(artifact)), found.inputs.get(artifact)
-            if when is not When.NOW or content is None or read in (None, input_hash([content])):
-                continue
-            # Grades that pay for new cells read a table of every generation so far.
-            if read != input_hash([*_contents_before(run, generation, artifact), content]):
-                return False
+        now = {
+            artifact: input_hash([contents[file_name(artifact)]])
+            for artifact, when in stage.needs.items()
+            if when is When.NOW and file_name(artifact) in contents
+        }
+        if not made_of(run, generation, stage.name, now, found.inputs, past):
+            return False
         contents |= found.contents
     return True
-
-
-def _contents_before(run: Run, generation: int, artifact: str) -> list[str]:
-    """The content hashes of a table in all generations before one, in order."""
-    stages = ((n, giver(artifact, stages_of(n))) for n in range(1, generation))
-    found = (read_manifest(stage_dir(run.directory, number, stage.name)) for number, stage in stages)
-    return [m.contents[file_name(artifact)] for m in found if m and file_name(artifact) in m.contents]
 
 
 def by_play(run: Run, generation: int) -> list[str]:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from populora_core.store.rows import HyperparameterRow
 
 T = TypeVar("T")
-NUMBERS = {
+ROLES = {
     "learning_rate": (Role.TEACHER, Role.STUDENT),
     "temperature": (Role.TEACHER, Role.STUDENT),
     "replay": (Role.STUDENT,),
 }
-"""Numbers, and the roles in which they matter."""
+"""Number -> the roles in which it matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def own_or(own: Mapping[str, Hyperparameters], member_id: str, name: str, usual:
 
 
 def _numbers(rules: PbtSection, role: Role) -> list[str]:
-    return [name for name, roles in NUMBERS.items() if name in rules.own and {*role.plays} & {*roles}]
+    return [name for name, roles in ROLES.items() if name in rules.own and {*role.plays} & {*roles}]
 
 
 def _drawn(prior: tuple[float, float], rng: np.random.Generator) -> float:

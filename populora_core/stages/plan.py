@@ -169,11 +169,15 @@ def made_of(
     recorded: Mapping[str, str],
     past: Past | None = None,
 ) -> bool:
-    """True if a stage that a fork took over was made of what lies there now, whatever the fork's settings have it read.
+    """True if a stage was made of what lies there now, also where a fork's settings would have it read otherwise.
 
     Args:
-        inputs: input -> content hash, as the fork's settings have it.
-        recorded: the same, as the stage's manifest has it.
+        inputs: input -> content hash now, as one form of the settings has it.
+        recorded: the same, as the stage's manifest has it; an input that it lacks is passed over.
+        past: of a walk over generations.
+
+    Raises:
+        ArtifactError: a table of an earlier generation is damaged.
     """
     for name, content in inputs.items():
         read = recorded.get(name, content)
