@@ -308,6 +308,7 @@ def test_views_and_tables_show_the_same_rows_with_blocks_as_without(tmp_path, mo
                 for row in generation_tables(3)["evaluate"]["evaluation_items"]
             ],
         },
+        {"metrics": {"mean_depth": 3.0}},
     )
     before = all_rows(tmp_path)
     made = compact(tmp_path, generations=3)
