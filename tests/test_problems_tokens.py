@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_tokenizer import CHAT, byte_tokenizer
 
 from populora_core.problems.dialects.compact import CompactDialect, compact_output
 from populora_core.problems.dialects.instruct import InstructDialect
@@ -22,22 +23,7 @@ COMPACT, INSTRUCT = CompactDialect(), InstructDialect()
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    bytes_only = {
-        character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    }
-    backend = Tokenizer(models.BPE(vocab=bytes_only, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", bos_token="<|im_start|>")
-
-
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+    return byte_tokenizer()
 
 
 def test_instruct_encodes_by_the_chat_template_and_opens_the_think_tag(tokenizer):

@@ -38,7 +38,7 @@ class BaseSection(Section):
     )
     dialect: str = Field(
         "compact",
-        description="prompts and grammar: compact for the bundled bases; assert, repl or repl-thoughts for small "
+        description="prompts and grammar: compact for the bundled bases; assert, chat, repl or repl-thoughts for small "
         "pretrained ones, instruct for chat models, or module:Class",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(

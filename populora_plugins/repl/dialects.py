@@ -14,6 +14,9 @@ some examples and an open end. As `repl` writes it, a line each:
 runs to the first empty line; an output or arguments to the end of their line (`notation` says what is read of one).
 What a teacher writes as results is passed over: the sandbox finds them. With thoughts (`repl-thoughts`) an answer of
 code_o or code_i may have lines that start with `#` before it.
+
+`chat` says what `assert` says in the turns of the base's own template: the user's has all but the last line of a
+prompt, and the model's begins with that line, so its completions are read in the same way.
 """
 
 from __future__ import annotations
@@ -170,6 +173,19 @@ def _comments(text: str) -> list[str]:
     return lines[: next((at for at, line in enumerate(lines) if not line.startswith(COMMENT)), len(lines))]
 
 
+class ChatDialect(ReplDialect):
+    """The same texts as turns of a chat; as plain text for a base without a template."""
+
+    def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
+        if not tokenizer.chat_template:
+            return super().encode(tokenizer, prompt)
+        before, _, opening = unspelt(tokenizer, prompt).rpartition(LINE_END)
+        turn = [{"role": "user", "content": before.rstrip()}]
+        text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        return list(tokenizer(text + opening, add_special_tokens=False)["input_ids"])
+
+
 asserting = ReplDialect("assert", ASSERT)
+chat = ChatDialect("chat", ASSERT)
 session = ReplDialect()
 thoughtful = ReplDialect("repl-thoughts", thoughts=True)

@@ -27,7 +27,8 @@ def try_(
         typer.Option("--type", help="the problem type to try (default: code_o; all with --full)"),
     ] = None,
     dialect: Annotated[
-        str | None, typer.Option(help="assert, repl, repl-thoughts or instruct (default: what fits the base)")
+        str | None,
+        typer.Option(help="assert, chat, repl, repl-thoughts or instruct (default: what fits the base)"),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="300 proposals and attempts of each type: hours on a CPU")

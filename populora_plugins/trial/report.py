@@ -25,10 +25,16 @@ SECONDS = 120
 FULL = 300
 """Proposals, and attempts, of each type in a full trial."""
 TYPES = ("code_o", "code_i", "code_f")
-TOKENS = {"compact": (160, 96), "assert": (120, 48), "repl": (120, 48), "repl-thoughts": (120, 96)}
+TOKENS = {
+    "compact": (160, 96),
+    "assert": (120, 48),
+    "chat": (120, 48),
+    "repl": (120, 48),
+    "repl-thoughts": (120, 96),
+}
 """Dialect -> tokens of a proposal and of an answer, where they are fewer than `LONG`."""
 LONG = (1024, 1024)
-TEMPERATURES = {"assert": (0.8, 0.6), "repl": (0.8, 0.6), "repl-thoughts": (0.8, 0.6)}
+TEMPERATURES = {"assert": (0.8, 0.6), "chat": (0.8, 0.6), "repl": (0.8, 0.6), "repl-thoughts": (0.8, 0.6)}
 """Dialect -> temperature of proposals and of answers, as configs/real.toml has them, where they are not 1."""
 PROGRAM_TOKENS = 96
 """Tokens of an answer that is a program, where the dialect's are fewer."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from byte_tokenizer import CHAT as TURNS
+from byte_tokenizer import byte_tokenizer
 
 from populora_core.problems.dialects import dialect, seeds_of, stops_of, thought_of
 from populora_core.problems.grading import check_proposals
@@ -17,6 +19,7 @@ from populora_core.sandbox.verify import verify_or_raise
 
 TYPES = ("code_o", "code_i", "code_f")
 REPL, THINKING, ASSERT = dialect("repl"), dialect("repl-thoughts"), dialect("assert")
+CHAT = dialect("chat")
 DOUBLE = "def f(xs):\n    return [2 * x for x in xs]"
 SESSION = f"{DOUBLE}\n>>> f([1, 2])\n[2, 4]\n>>> f([])\n[]\n>>> f([3])\n[6]"
 
@@ -27,7 +30,7 @@ def doubled(kind: str) -> Problem:
     return Problem("p", kind, DOUBLE, inputs[:count], outputs[:count], "")
 
 
-@pytest.mark.parametrize("spoken", [REPL, THINKING, ASSERT], ids=lambda spoken: spoken.name)
+@pytest.mark.parametrize("spoken", [REPL, THINKING, ASSERT, CHAT], ids=lambda spoken: spoken.name)
 @pytest.mark.parametrize("kind", TYPES)
 def test_what_a_prompt_shows_is_what_a_completion_looks_like(spoken, kind: str) -> None:  # type: ignore[no-untyped-def]
     """A reference, with the prompt's open end before it taken off, is read as the problem that it shows."""
@@ -157,3 +160,16 @@ def test_a_student_sees_neither_the_answer_nor_what_is_held_back() -> None:
     assert DOUBLE not in prompts["code_f"] and "[6]" not in prompts["code_f"]
     assert ASSERT.solve_prompt(doubled("code_o")).endswith(f"{DOUBLE}\nassert f([1, 2]) ==")
     assert all(len(problem_type(kind).shown(doubled(kind), REPL.rules)) == 1 for kind in ("code_o", "code_i"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "opening"), [("code_o", "assert f([1, 2]) =="), ("code_i", "assert f"), ("code_f", "def f")]
+)
+def test_a_chat_begins_the_models_turn_with_the_line_that_it_goes_on_with(kind: str, opening: str) -> None:
+    prompt = CHAT.solve_prompt(doubled(kind))
+    tokenizer = byte_tokenizer(TURNS)
+    assert tokenizer.decode(CHAT.encode(tokenizer, prompt)) == (
+        f"<|im_start|>user\n{prompt.removesuffix(opening).rstrip()}<|im_end|>\n<|im_start|>assistant\n{opening}"
+    )
+    plain = byte_tokenizer()
+    assert CHAT.encode(plain, prompt) == ASSERT.encode(plain, prompt)
