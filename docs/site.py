@@ -35,6 +35,7 @@ BESIDE = {
     "bench/results/study-1/study.md": "study-1.md",
     "bench/results/study-2/study.md": "study-2.md",
     "bench/results/study-3/study.md": "study-3.md",
+    "bench/results/study-real/study.md": "study-real.md",
     "bench/results/calibration.svg": "images/calibration.svg",
 }
 """File of the repository -> its name in the site."""

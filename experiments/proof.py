@@ -45,6 +45,8 @@ SEEN = {1e-6: (1, 4), 1e-5: (1, 4), 1e-4: (1, 2, 3, 4), 1e-3: (1, 4)}
 UPDATES = 40_000
 RUNS = 1000  # of each fault
 OTHER_MEMBER = "another member"
+KNOWN = {"base": BASE, "before": EARLIER, "other": OTHER_MEMBER}
+"""Column -> policy that a member is held to, the other member in its turn."""
 ROUNDED = MismatchLimits.of(WARN, REFUSE, "bfloat16")
 EXACT = MismatchLimits.of(WARN, REFUSE, "float32")
 TOLD_FROM, TOLD = 1e-4, 0.99
@@ -60,9 +62,9 @@ def vllm(cell: Passes, served: str, rng: np.random.Generator) -> ProofResult:
     completions, tokens = cell["exact_own"].shape
     chosen = rng.integers(completions, size=TOKENS // tokens)
     drawn = {name: figures[chosen].ravel() for name, figures in cell.items()}
-    whole = {who: drawn[f"exact_{who}"] + drawn[f"whole_{who}"] for who in (SOUND, "base", "before")}
-    others = {BASE: whole["base"], EARLIER: whole["before"]}
-    exact = {BASE: -drawn["exact_base"], EARLIER: -drawn["exact_before"]}
+    whole = {who: drawn[f"exact_{who}"] + drawn[f"whole_{who}"] for who in (SOUND, *KNOWN)}
+    others = {name: whole[who] for who, name in KNOWN.items()}
+    exact = {name: -drawn[f"exact_{who}"] for who, name in KNOWN.items()}
     return judge(
         drawn[f"exact_{served}"] + drawn[f"engine_{served}"], whole[SOUND], others, BASE, ROUNDED, exact
     ).told
@@ -81,7 +83,7 @@ def torch(cell: Passes, served: str, rng: np.random.Generator) -> ProofResult:
         who: _twice(cell[f"exact_{who}"][at], cell[f"exact_{who}"][at]) for who in (SOUND, *FAULTS.values())
     }
     noise = _twice(cell["float32"][place()], cell["float32"][place()])
-    others = {BASE: policies["base"], EARLIER: policies["before"], OTHER_MEMBER: policies["other"]}
+    others = {name: policies[who] for who, name in KNOWN.items()}
     return judge(policies[served] + noise, policies[SOUND], others, BASE, EXACT).told
 
 
@@ -93,15 +95,22 @@ ENGINES = {"vllm": vllm, "torch": torch}
 
 
 def measured(path: Path = MEASURED) -> dict[tuple[str, float, int], Passes]:
-    """Base, rate and updates -> what was measured there."""
+    """Base, rate and updates -> what was measured there.
+
+    The learner's pass over the other member was not: what bfloat16 rounds of the engine's on another completion stands
+    for it, which has nothing in common with what is served.
+    """
     table = pq.read_table(path)
     names = table.column_names[3:]
     found: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
     for row in table.to_pylist():
         found.setdefault((row["base"], row["rate"], row["updates"]), []).append(row)
-    return {
+    cells = {
         key: {name: np.array([row[name] for row in rows], dtype=np.float64) / MILLI for name in names}
         for key, rows in found.items()
+    }
+    return {
+        key: cell | {"whole_other": np.roll(cell["engine_other"], 1, axis=0)} for key, cell in cells.items()
     }
 
 

@@ -40,7 +40,12 @@ NO_OPENER = re.compile(
     r"can|is|are|has|if|while)(?![\w-])",
     re.IGNORECASE,
 )
-RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
+RECORDS = {
+    "bench/analytics.py",  # a row's older name
+    "docs/lab-log-frontier.md",
+    "docs/study.md",
+    "docs/style.md",
+}
 
 
 def found(text: str) -> Iterator[tuple[int, str, str]]:

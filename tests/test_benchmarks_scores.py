@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import comb
 from pathlib import Path
 
 import pytest
 from conftest import small_config, start
-from store_run import item_row
+from store_run import commit_stage, item_row
 
 from flows.trend import trend
 from populora_core.benchmarks.scores import (
@@ -22,6 +23,7 @@ from populora_core.benchmarks.scores import (
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.runs.run import Run
 from populora_core.store.artifacts import StageWriter
+from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import EVALUATION
 from populora_core.store.schema import to_table
 
@@ -123,6 +125,31 @@ def test_several_completions_give_pass_at_k_and_warm_answers_stand_apart_from_gr
     assert rows["pass@2", 0.6]["n_correct"] == 1
     assert len(headline_rows(rows.values(), suite)) == 1, "a benchmark that comes twice counts once"
     assert [metric.name for metric in metrics_of(warm)] == ["pass@1", "pass@2"]
+
+
+def test_scores_of_eight_completions_stand_on_every_row_of_their_temperature(tmp_path: Path) -> None:
+    warm, hot = (
+        Entry(
+            benchmark="tiny_code_o", dataset="bundled:tiny.parquet", attempts=10, k=k, temperature=temperature
+        )
+        for k, temperature in (((1, 2, 8), 0.6), ((1,), 1.0))
+    )
+    suite = Suite(suite="small", benchmarks=(ENTRIES[0], warm, hot))
+    right = (0, 1, 3, 10)  # of the ten completions of each problem
+    items = answers("m", "tiny_code_o", "+--+")
+    for sample in range(10):
+        marks = "".join("+" if sample < count else "-" for count in right)
+        for entry in (warm, hot):
+            items += answers("m", "tiny_code_o", marks, temperature=entry.temperature, sample_index=sample)
+    commit_stage(tmp_path, 1, "evaluate-small", {"evaluations": score_rows(items, suite, base=None)})
+    with Catalogue(tmp_path) as catalogue:
+        rows = catalogue.rows("SELECT benchmark, temperature, mean_at_8, pass_at_8 FROM evaluations")
+    mean = sum(right) / 40
+    passed = sum(1 - comb(10 - count, 8) / comb(10, 8) for count in right) / 4
+    assert len(rows) == 2 * 5, "a row a metric, and the same of `all`"
+    for row in rows:
+        expected = {0.0: (None, None), 0.6: (mean, passed), 1.0: (mean, None)}[row["temperature"]]
+        assert (row["mean_at_8"], row["pass_at_8"]) == pytest.approx(expected)
 
 
 def test_the_mean_of_a_group_is_over_problems() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from command import populora
-from conftest import PATIENCE, small_config
+from conftest import PATIENCE, ask, small_config
 from store_run import write_run
 from typer.testing import CliRunner
 
@@ -75,6 +75,19 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert "seed = 7" in done.stdout
     assert "Nothing was started" in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_a_plan_says_which_rows_a_run_must_have_first(tmp_path: Path, every: int) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"[evaluate]\nsuite = 'bundled:cruxeval-held-out'\nreport_every = {every}\n")
+    words = ["run", "--config", path, "--run-dir", tmp_path / "run"]
+    planned = populora(*words, "--dry-run", POPULORA_BENCHMARKS=str(tmp_path))
+    assert planned.returncode == 0 and "Nothing was started" in planned.stdout
+    refused = populora(*words, POPULORA_BENCHMARKS=str(tmp_path))
+    assert refused.returncode == ERROR and not (tmp_path / "run").exists()
+    for said in (planned.stdout, refused.stderr):
+        assert "the rows of cruxeval_o are not on this machine" in said and "suite fetch cruxeval_o" in said
 
 
 def test_an_unknown_key_is_named_with_what_would_be_right(tmp_path: Path) -> None:
@@ -158,6 +171,23 @@ def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -
     shown = populora("inspect", finished, "--problem", problem).stdout
     assert "def f(" in shown
     assert "attempt 2 by student" in shown
+
+
+def test_inspect_shows_a_member_as_of_a_generation(finished: Path) -> None:
+    (gone,) = ask(finished, "FROM members WHERE died_generation IS NOT NULL ORDER BY ALL LIMIT 1")
+    died, name = gone["died_generation"], gone["member_id"]
+    ratings = ask(finished, f"FROM ratings WHERE member_id = '{name}' ORDER BY generation")
+    for generation in (1, died):
+        then = populora("inspect", finished, "--member", name, "--generation", generation).stdout
+        assert f"adapter_path  members/{name}/g{generation:04d}\n" in then
+        assert f"mu  {ratings[generation - 1]['mu']}\n" in then
+        assert f"died_generation  {died if generation == died else None}\n" in then
+        assert len(re.findall(r"^\W*\d+\W+(teacher|student)", then, re.M)) == generation
+    (child,) = ask(finished, f"FROM members WHERE born_generation = {died} ORDER BY ALL LIMIT 1")
+    for member, generation in ((name, died + 1), (child["member_id"], died - 1)):
+        refused = populora("inspect", finished, "--member", member, "--generation", generation)
+        assert refused.returncode == ERROR
+        assert f"no member is called {member} in generation {generation}" in refused.stderr
 
 
 def test_inspect_counts_to_the_generation_that_a_run_went_on_to(tmp_path: Path) -> None:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_config, write_lines
+from conftest import commits, small_config, start, write_lines
 from published_data import published
 
 from populora_core.benchmarks.anchors import dataset
 from populora_core.benchmarks.benchmark import Item, Response, benchmark
-from populora_core.benchmarks.heldout import held_out
+from populora_core.benchmarks.heldout import held_out, kept_out
 from populora_core.benchmarks.items import left_out, load_items, suite_items
 from populora_core.benchmarks.suite import Entry, Part, Suite, load_suite
 from populora_core.commands.scores import unjudged_lines
+from populora_core.lifecycle.loop import rerun, train
 from populora_core.problems.dialects import dialect
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import Sandbox
-from populora_core.stages.decisive import decisive, kept_out
+from populora_core.stages.decisive import decisive
+from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.finish import FinishReason
 from populora_core.support.shipped import shipped
@@ -157,6 +162,43 @@ def test_a_run_does_not_play_what_its_own_suite_asks_and_its_keys_say_so(file: P
     assert (
         kept_out(small_config()) is None and "held_out" not in decisive(small_config(), ("verify",))["verify"]
     )
+
+
+@pytest.mark.parametrize("gone", ["own.toml", "rows.jsonl"])
+def test_a_run_that_cannot_know_what_its_suite_asks_starts_nothing(
+    file: Path, tmp_path: Path, gone: str
+) -> None:
+    entry = f'[[benchmarks]]\nbenchmark = "cruxeval_o"\ndataset = "file:{file}"\n'
+    (tmp_path / "own.toml").write_text(f'suite = "own"\n{entry}')
+    run = start(tmp_path / "run", small_config(evaluate={"suite": str(tmp_path / "own.toml")}))
+    (tmp_path / gone).unlink()
+    with Session(run) as session, pytest.raises(BenchmarkError, match=gone):
+        train(session, 1)
+    assert run.generations() == []
+
+
+def test_a_run_goes_on_without_a_suite_only_where_it_has_played_without_one(
+    copy_of: Callable[[], Path],
+) -> None:
+    directory = copy_of()
+    record = json.loads((directory / "run.json").read_text())
+    record["config"]["evaluate"]["suite"] = "gone.toml"
+    (directory / "run.json").write_text(json.dumps(record))
+    made = commits(directory)
+    with Session(Run.open(directory)) as session:
+        train(session, 3)
+    assert commits(directory) == made
+    folder = stage_dir(directory, 3, "verify")
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    manifest.config["verify"]["held_out"] = "0" * 64
+    (folder / MANIFEST).write_text(manifest.to_json())
+    with Session(Run.open(directory)) as session:
+        for go_on in (lambda: train(session, 3), lambda: rerun(session, 3, "propose")):
+            with pytest.raises(BenchmarkError, match=r"gone\.toml"):
+                go_on()
+        rerun(session, 3, "grade")  # which verifies nothing
+    assert commits(directory) == made
 
 
 @pytest.mark.parametrize("suite", ["~nobody-here/own.toml", "x" * 9000, "a\0b", ""])

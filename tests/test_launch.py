@@ -100,12 +100,16 @@ def test_options_are_named_as_the_form_names_them() -> None:
             REPOSITORY / "runs/2026-11-23-151607-my",
         ),
         ({"run_dir": "~/big/run", "preset": "quick"}, Path("~/big/run").expanduser()),
+        ({"run_dir": "runs/first"}, REPOSITORY / "runs/first"),
+        ({"run_dir": str(REPOSITORY / "runs/first")}, REPOSITORY / "runs/first"),
         ({"run_dirs": ["runs"]}, None),
     ],
 )
 def test_a_run_folder_is_the_forms_or_named_by_moment_and_configuration(
-    given: dict[str, Any], folder: Path | None
+    given: dict[str, Any], folder: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Wherever the command is given."""
+    monkeypatch.chdir(tmp_path)
     created = datetime(2026, 11, 23, 15, 16, 7, tzinfo=UTC)
     assert run_folder(FlowRun(flow_id=uuid4(), parameters=given, created=created)) == folder
 

@@ -35,10 +35,33 @@ class Died(BaseException):
     """Stands for a kill: nothing after it is done, no cleaning up either."""
 
 
-def begun(finished: Path, folder: Path) -> Run:
-    """The finished run as it was after its first generation."""
-    source = Run.open(finished)
-    return fork(source, 1, folder / "begun", source.config)
+def rewrite(record: Path, **fields: object) -> None:
+    record.write_text(json.dumps(json.loads(record.read_text()) | fields))
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    """A function that does nothing but raise it."""
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    return fail
+
+
+full = raising(OSError(28, "No space left on device"))
+
+
+def forked(directory: Path, generation: int, folder: Path, *settings: str) -> Run:
+    """The run as it was after a generation, with these settings instead of its own."""
+    source = Run.open(directory)
+    return fork(source, generation, folder / "fork", apply_overrides(source.config, settings))
+
+
+def flip(path: Path, place: int) -> None:
+    """Damage one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
 
 
 def first_two(finished: Path) -> dict[str, str]:
@@ -46,16 +69,16 @@ def first_two(finished: Path) -> dict[str, str]:
     return {name: content for name, content in contents(finished).items() if name < "0003"}
 
 
-def resume(directory: Path) -> None:
+def resume(directory: Path, generations: int = GENERATIONS) -> None:
     with Session(Run.open(directory)) as session:
-        train(session, GENERATIONS)
+        train(session, generations)
 
 
 def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed_one(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adapters are in place then, the stage is not. Kills at any moment: test_kill.py."""
-    run = begun(finished, tmp_path)
+    run = forked(finished, 1, tmp_path)
     directory, commit = run.directory, StageWriter.commit
     with Session(run) as session:
         for stage in STAGE_NAMES:
@@ -65,11 +88,10 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
                     raise Died
                 return commit(writer, manifest)
 
-            with monkeypatch.context() as patch:
+            with monkeypatch.context() as patch, pytest.raises(Died):
                 patch.setattr(StageWriter, "commit", die_or_commit)
                 patch.setattr(StageWriter, "__exit__", lambda *arguments: None)
-                with pytest.raises(Died):
-                    train(session, 2)
+                train(session, 2)
             assert not stage_dir(directory, 2, stage).exists()
         train(session, 2)
     assert contents(directory) == first_two(finished)
@@ -81,12 +103,8 @@ def test_a_run_killed_when_only_its_report_was_left_gets_it_at_resume(
     copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = copy_of()
-
-    def die(directory: Path) -> None:
-        raise Died
-
     with monkeypatch.context() as patch:
-        patch.setattr("populora_core.lifecycle.loop.refresh", die)
+        patch.setattr("populora_core.lifecycle.loop.refresh", raising(Died()))
         with Session(Run.open(directory)) as session, pytest.raises(Died):
             rerun(session, GENERATIONS, "match")
     assert outdated(directory)
@@ -103,9 +121,7 @@ def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path])
     with Session(Run.open(directory)) as session:
         for stage in STAGE_NAMES:
             victim = sorted(stage_dir(directory, 2, stage).glob("*.parquet"))[0]
-            data = bytearray(victim.read_bytes())
-            data[len(data) // 2] ^= 1
-            victim.write_bytes(data)
+            flip(victim, victim.stat().st_size // 2)
             train(session, GENERATIONS)
             assert contents(directory) == before, stage
             counts[f"0002/{stage}"] += 1
@@ -117,7 +133,7 @@ def test_a_damaged_adapter_is_written_again(copy_of: Callable[[], Path]) -> None
     directory = copy_of()
     adapter = sorted((directory / "members").glob("*/g0002/adapter_model.safetensors"))[0]
     whole = adapter.read_bytes()
-    adapter.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    flip(adapter, -1)
     resume(directory)
     assert adapter.read_bytes() == whole
 
@@ -181,11 +197,9 @@ def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]
 
 @pytest.mark.thorough
 def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path: Path) -> None:
-    source = Run.open(finished)
-    config = apply_overrides(source.config, ["update.learning_rate=0.0001"])
-    forked = fork(source, 2, tmp_path / "fork", config)
-    resume(forked.directory)
-    old, new = contents(finished), contents(forked.directory)
+    run = forked(finished, 2, tmp_path, "update.learning_rate=0.0001")
+    resume(run.directory)
+    old, new = contents(finished), contents(run.directory)
     assert {name for name in old if old[name] != new[name]} == {
         name
         for name in old
@@ -198,10 +212,7 @@ def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path
 def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
     finished: Path, tmp_path: Path
 ) -> None:
-    source = Run.open(finished)
-    config = apply_overrides(source.config, ["update.learning_rate=0.001"])
-    forked = fork(source, 1, tmp_path / "fork", config)
-    with Session(forked) as session:
+    with Session(forked(finished, 1, tmp_path, "update.learning_rate=0.001")) as session:
         assert not any(result.reused for result in rerun(session, 1, "solve", seed=1))
         assert all(result.reused for result in run_generation(session, 1)), "now it follows"
 
@@ -210,50 +221,42 @@ def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
 def test_a_redraw_in_a_fork_that_died_before_its_commit_is_made_when_the_fork_goes_on(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Run.open(finished)
-    forked = fork(source, 2, tmp_path / "fork", source.config)
-
-    def die(writer: StageWriter, manifest: Manifest) -> None:
-        raise Died
-
-    with monkeypatch.context() as patch, Session(forked) as session, pytest.raises(Died):
-        patch.setattr(StageWriter, "commit", die)
+    run = forked(finished, 2, tmp_path)
+    with monkeypatch.context() as patch, Session(run) as session, pytest.raises(Died):
+        patch.setattr(StageWriter, "commit", raising(Died()))
         rerun(session, 1, "solve", seed=99, truncate=True)
-    assert forked.generations() == [0, 1]
-    with Session(forked) as session:
-        train(session, 1)
+    assert run.generations() == [0, 1]
+    resume(run.directory, 1)
     attempts = "0001/solve/attempts.parquet"
-    assert contents(forked.directory)[attempts] != contents(finished)[attempts]
+    assert contents(run.directory)[attempts] != contents(finished)[attempts]
 
 
 def test_a_fork_records_what_auto_means_here(finished: Path, tmp_path: Path) -> None:
     """Else another machine would choose otherwise in mid-run."""
-    source = Run.open(finished)
-    asked = ["base.dtype=auto", "sampler.engine=auto", "sandbox.backend=auto"]
-    chosen = fork(source, 1, tmp_path / "fork", apply_overrides(source.config, asked)).config
+    asked = ("base.dtype=auto", "sampler.engine=auto", "sandbox.backend=auto")
+    chosen = forked(finished, 1, tmp_path, *asked).config
     assert (chosen.base.dtype, chosen.sampler.engine) == ("float32", "torch")
     assert chosen.sandbox.backend != "auto"
 
 
 def test_a_fork_of_a_damaged_generation_is_refused(copy_of: Callable[[], Path], tmp_path: Path) -> None:
     """It would be made again by the fork's settings, although it is the past of both."""
-    source = Run.open(copy_of())
-    (stage_dir(source.directory, 1, "solve") / "attempts.parquet").unlink()
+    directory = copy_of()
+    (stage_dir(directory, 1, "solve") / "attempts.parquet").unlink()
     with pytest.raises(RunDirectoryError, match="no complete generation 2") as caught:
-        fork(source, 2, tmp_path / "fork", source.config)
+        forked(directory, 2, tmp_path)
     assert caught.value.got == "a damaged solve of generation 1"
 
 
 def test_a_damaged_past_is_not_made_again_by_a_forks_own_settings(finished: Path, tmp_path: Path) -> None:
-    config = apply_overrides(Run.open(finished).config, ["solve.temperature=0.5"])
-    forked = fork(Run.open(finished), 1, tmp_path / "fork", config)
-    lost = stage_dir(forked.directory, 1, "solve") / "attempts.parquet"
+    run = forked(finished, 1, tmp_path, "solve.temperature=0.5")
+    lost = stage_dir(run.directory, 1, "solve") / "attempts.parquet"
     lost.unlink()
-    with Session(forked) as session, pytest.raises(ArtifactError, match="took it over") as caught:
+    with Session(run) as session, pytest.raises(ArtifactError, match="took it over") as caught:
         train(session, 1)
     assert "attempts.parquet is missing" in caught.value.got
     shutil.copy(stage_dir(finished, 1, "solve") / lost.name, lost)
-    with Session(forked) as session:
+    with Session(run) as session:
         assert is_done(session, 1)
 
 
@@ -265,14 +268,12 @@ def test_folders_that_somebody_put_beside_a_runs_own_are_passed_over(
     for folder in (run.directory / "generations" / "0002", member):
         shutil.copytree(folder, folder.with_name(f"{folder.name}.bak"))
     assert run.generations() == [0, 1, 2, 3]
-    forked = fork(run, 1, tmp_path / "fork", run.config)
-    assert forked.generations() == [0, 1]
+    assert forked(run.directory, 1, tmp_path).generations() == [0, 1]
 
 
 def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:
-    source = Run.open(finished)
     with pytest.raises(RunDirectoryError, match="no complete generation 4") as caught:
-        fork(source, 4, tmp_path / "fork", source.config)
+        forked(finished, 4, tmp_path)
     assert caught.value.expected == "one of its generations 0 to 3"
     assert not (tmp_path / "fork").exists()
 
@@ -280,21 +281,19 @@ def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path:
 def test_a_fork_that_is_broken_off_leaves_nothing_behind(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Run.open(finished)
-    with monkeypatch.context() as patch:
-        patch.setattr("populora_core.lifecycle.loop.link_tree", _after(3, link_tree, _full))
-        with pytest.raises(ArtifactError, match="free space"):
-            fork(source, 2, tmp_path / "fork", source.config)
+    monkeypatch.setattr("populora_core.lifecycle.loop.link_tree", _after(3, link_tree, full))
+    with pytest.raises(ArtifactError, match="free space"):
+        forked(finished, 2, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Path, tmp_path: Path) -> None:
-    source, target = Run.open(finished), tmp_path / "fork"
+    target = tmp_path / "fork"
     child = os.fork()
     if not child:
         loop.link_tree = _after(3, link_tree, lambda: os.kill(os.getpid(), signal.SIGKILL))
         try:
-            fork(source, 2, target, source.config)
+            forked(finished, 2, tmp_path)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -302,7 +301,7 @@ def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Pa
     assert left.name.startswith(TEMPORARY_PREFIX)
     with pytest.raises(RunDirectoryError, match="not a run directory"):
         Run.open(target)
-    fork(source, 2, target, source.config)
+    forked(finished, 2, tmp_path)
     assert list(tmp_path.iterdir()) == [target]
     assert contents(target) == first_two(finished)
 
@@ -321,14 +320,9 @@ def _after(calls: int, function: Callable[..., None], instead: Callable[[], obje
     return counted
 
 
-def _full(*arguments: object, **options: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
 def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:
     run = start(tmp_path / "run", small_config())
-    record = json.loads((run.directory / "run.json").read_text())
-    (run.directory / "run.json").write_text(json.dumps(record | {"base_digest": "0" * 64}))
+    rewrite(run.directory / "run.json", base_digest="0" * 64)
     with Session(Run.open(run.directory)) as session, pytest.raises(BaseModelError, match="not the one"):
         train(session, 1)
 
@@ -337,12 +331,10 @@ def test_a_full_disk_loses_nothing(copy_of: Callable[[], Path], monkeypatch: pyt
     directory = copy_of()
     before, missing = contents(directory), stage_dir(directory, 2, "match") / "matches.parquet"
     missing.unlink()
-
     with Session(Run.open(directory)) as session:
-        with monkeypatch.context() as patch:
-            patch.setattr("populora_core.store.artifacts.pq.write_table", _full)
-            with pytest.raises(ArtifactError, match="free space"):
-                train(session, GENERATIONS)
+        with monkeypatch.context() as patch, pytest.raises(ArtifactError, match="free space"):
+            patch.setattr("populora_core.store.artifacts.pq.write_table", full)
+            train(session, GENERATIONS)
         assert contents(directory) == before
         assert not list((directory / "generations").rglob(".tmp-*"))
         train(session, GENERATIONS)
@@ -356,14 +348,9 @@ def test_ctrl_c_in_any_stage_keeps_what_was_committed(
 ) -> None:
     directory = copy_of()
     before = contents(directory)
-
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(f"populora_core.stages.{stage}.run", interrupt)
-        with pytest.raises(KeyboardInterrupt), Session(Run.open(directory)) as session:
-            rerun(session, 3, stage)
+    monkeypatch.setattr(f"populora_core.stages.{stage}.run", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt), Session(Run.open(directory)) as session:
+        rerun(session, 3, stage)
     assert contents(directory) == before
     assert not list((directory / "generations").rglob(".tmp-*"))
 
@@ -386,7 +373,7 @@ class DownFor:
 def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
     finished: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = begun(finished, tmp_path)
+    run = forked(finished, 1, tmp_path)
     with Session(run) as session:
         sandbox = session.sandbox
         down = DownFor(sandbox)
@@ -400,15 +387,13 @@ def test_a_sandbox_that_goes_down_commits_nothing_and_the_run_resumes(
             train(session, 2)
     assert not stage_dir(run.directory, 2, stage).exists()
     monkeypatch.undo()
-    with Session(run) as session:
-        train(session, 2)
+    resume(run.directory, 2)
     assert contents(run.directory) == first_two(finished)
 
 
 def test_a_run_of_an_older_format_is_refused_with_what_opens_it(copy_of: Callable[[], Path]) -> None:
     record = copy_of() / "run.json"
-    old = json.loads(record.read_text()) | {"format": 1, "code_revision": "0123456789ab"}
-    record.write_text(json.dumps(old))
+    rewrite(record, format=1, code_revision="0123456789ab")
     with pytest.raises(RunDirectoryError, match="another version") as refused:
         Run.open(record.parent)
     assert "0123456789ab" in refused.value.fix

@@ -57,6 +57,15 @@ theirs = {value}
 """
 
 
+def installed(tmp_path: Path, value: str) -> dict[str, str]:
+    """The environment in which another package with this entry point is installed."""
+    metadata = tmp_path / "site" / "their_package-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(PACKAGE.format(value=value))
+    return {**os.environ, "PYTHONPATH": str(metadata.parent)}
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -67,15 +76,34 @@ theirs = {value}
 def test_a_bad_entry_of_another_package_is_told_by_its_command_alone(
     tmp_path: Path, value: str, told: str
 ) -> None:
-    metadata = tmp_path / "site" / "their_package-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(PACKAGE.format(value=value))
-    environment = {**os.environ, "PYTHONPATH": str(metadata.parent)}
+    environment = installed(tmp_path, value)
     command = [sys.executable, "-m", "populora_core.commands"]
     assert ran([*command, "config", "run"], env=environment).returncode == 0
     refused = ran([*command, "theirs"], env=environment)
     assert refused.returncode == 2 and told in refused.stderr
+
+
+THEIR_COMMANDS = """import typer
+app = typer.Typer()
+@app.command()
+def inspect(): print("of another package")
+@app.command()
+def theirs(): print("of another package")
+"""
+
+
+def test_a_command_of_another_package_replaces_none_of_ours(tmp_path: Path) -> None:
+    environment = installed(tmp_path, "their_package:app")
+    (tmp_path / "site" / "their_package.py").write_text(THEIR_COMMANDS)
+    command = [sys.executable, "-m", "populora_core.commands"]
+    shown = ran([*command, "inspect", "--help"], env=environment)
+    assert shown.returncode == 0 and "Look into a run" in shown.stdout
+    assert (
+        "the commands of the package their-package are left out: populora has inspect already" in shown.stderr
+    )
+    (tmp_path / "site" / "their_package.py").write_text(THEIR_COMMANDS.replace("inspect", "look_around"))
+    joined = ran([*command, "look-around"], env=environment)
+    assert (joined.stdout, joined.stderr) == ("of another package\n", "")
 
 
 def test_a_plug_in_that_cannot_be_imported_leaves_the_other_commands_alone() -> None:

@@ -30,6 +30,8 @@ from populora_core.runs.run import Run
 from populora_core.stages.table import STAGE_NAMES
 from populora_core.support.processes import descendants
 
+pytestmark = [pytest.mark.foreign, pytest.mark.thorough]
+
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = (*STAGE_NAMES, "publish")
 SERVE = """
@@ -80,10 +82,16 @@ class Server:
         self.process.wait()
         wait_for(lambda: not any(map(alive, children)))
 
+    def found(self, what: str) -> list[dict[str, Any]]:
+        """All flows, flow runs or work pools, asked with the key."""
+        auth = PrefectKey(self.url, self.key)
+        answer = httpx.post(f"{self.url}/{what}/filter", json={}, timeout=PATIENCE, auth=auth)
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
     def flow_runs(self, directory: Path) -> list[tuple[str, str]]:
         """(name, state) of every flow run of a run's."""
-        auth = PrefectKey(self.url, self.key)
-        found = httpx.post(f"{self.url}/flow_runs/filter", json={}, timeout=PATIENCE, auth=auth).json()
+        found = self.found("flow_runs")
         own = [run for run in found if run["name"].startswith(f"{directory.name} ")]
         return sorted((run["name"], run["state"]["name"]) for run in own)
 
@@ -96,10 +104,7 @@ class Server:
         )
 
     def pool_is_paused(self) -> bool:
-        found = httpx.get(
-            f"{self.url}/work_pools/{POOL}", timeout=PATIENCE, auth=PrefectKey(self.url, self.key)
-        )
-        return bool(found.json()["is_paused"])
+        return next(bool(pool["is_paused"]) for pool in self.found("work_pools") if pool["name"] == POOL)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +125,6 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
 FOREIGN = "http://evil.example"
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 def test_a_server_answers_to_its_key_its_own_pages_and_its_own_name_alone(server: Server) -> None:
     def asked(method: str, path: str, auth: httpx.Auth | None = None, **headers: str) -> httpx.Response:
         body = {} if method == "POST" else None
@@ -161,8 +164,6 @@ Promise.all([
 """What a page may try: to read, and to have something made, also with the key and without being allowed to look."""
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 def test_the_pool_is_paused_while_runs_are_ended_and_goes_on_at_the_next_start(server: Server) -> None:
     server.make_pool()
     pause_pool(server.url, server.key)
@@ -171,8 +172,6 @@ def test_the_pool_is_paused_while_runs_are_ended_and_goes_on_at_the_next_start(s
     assert not server.pool_is_paused()
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_a_page_of_another_origin_reads_and_makes_nothing_in_a_browser(
@@ -193,9 +192,7 @@ def test_a_page_of_another_origin_reads_and_makes_nothing_in_a_browser(
         pages.shutdown()
         pages.server_close()
     assert answers == ["blocked", "blocked", "blocked", 0], "0 is an answer that the page may not see"
-    auth = PrefectKey(server.url, server.key)
-    flows = httpx.post(f"{server.url}/flows/filter", json={}, timeout=PATIENCE, auth=auth).json()
-    assert "planted" not in {flow["name"] for flow in flows}
+    assert "planted" not in {flow["name"] for flow in server.found("flows")}
 
 
 def as_another_user(work: Callable[[], object]) -> str:
@@ -219,8 +216,6 @@ def as_another_user(work: Callable[[], object]) -> str:
     return said
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_of_the_machine_has_neither_the_key_nor_an_answer(server: Server) -> None:
     from populora_core.support.keys import kept_key
@@ -253,8 +248,6 @@ def _reached(directory: Path, process: subprocess.Popen[str], generation: int, s
     return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
     server: Server, tmp_path: Path
 ) -> None:
@@ -292,8 +285,6 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
     assert sorted(line.split()[4] for line in said) == ["left", "nightly", "not"]
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
@@ -344,8 +335,6 @@ for made in (
 """
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_way(
@@ -376,8 +365,6 @@ def test_a_run_made_half_plain_half_by_prefect_and_back_is_the_one_made_in_one_w
     assert f"{directory.name} g{GENERATIONS:04d}" in flows and f"{directory.name} g0002" in flows
 
 
-@pytest.mark.foreign
-@pytest.mark.thorough
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
@@ -393,16 +380,3 @@ def test_a_server_that_dies_in_mid_run_leaves_the_run_unobserved_and_unharmed(
     assert err == ""
     assert out.count("the run goes on unobserved") == 1
     assert contents(directory) == contents(finished)
-
-
-def test_a_flow_run_is_known_by_its_run_wherever_the_command_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from types import SimpleNamespace
-
-    from flows.forms import run_folder
-
-    monkeypatch.chdir(tmp_path)
-    for place in ("runs/first", str(ROOT / "runs" / "first")):
-        flow_run: Any = SimpleNamespace(parameters={"run_dir": place})
-        assert run_folder(flow_run) == ROOT / "runs" / "first"

@@ -10,7 +10,8 @@ from conftest import small_config, start
 from store_run import STUDENT, commit_stage, item_row, write_run
 
 from populora_core.lifecycle.loop import fork, train
-from populora_core.report.guard import Fall, Standing, falls, falls_of, standing
+from populora_core.report.advice import STAYS
+from populora_core.report.guard import Fall, Standing, falls, falls_of, standing, stop_if_fallen
 from populora_core.report.write import REPORT
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -78,6 +79,27 @@ def test_chance_alone_gives_no_alarm_in_20_runs() -> None:
         "99 % is not certain"
     )
     assert [falls_of(run) for run in runs] == [[]] * 20
+
+
+@pytest.mark.parametrize(
+    ("inherited", "slower"),
+    [
+        ({}, "-slower --set update.learning_rate=0.001, or"),
+        ({"learning_rate": (0.004, 0.04)}, f"-slower --set 'pbt.learning_rate=[0.001, 0.01]'{STAYS}, or"),
+    ],
+)
+def test_what_the_guard_advises_reaches_the_members(tmp_path: Path, inherited: dict, slower: str) -> None:
+    suite = str(REPOSITORY / "configs" / "suites" / "tiny.toml")
+    config = small_config(
+        update={"learning_rate": 0.004},
+        evaluate={"every": 1, "suite": suite, "guard": "stop"},
+        pbt=inherited,
+    )
+    run = Run.create(tmp_path / "run", config, "digest")
+    assert evaluated(run.directory, 5, 5)
+    with pytest.raises(BelowBase) as stopped:
+        stop_if_fallen(run, 2)
+    assert slower in str(stopped.value)
 
 
 def guarded(directory: Path, **update: object) -> Run:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments.proof import measured, run
-from populora_core.compute.proving import EARLIER, TOKENS, first_tokens, prove_sampled
+from populora_core.compute.proving import EARLIER, OTHERS, TOKENS, first_tokens, in_turn, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config
 from populora_core.config.machinery import SamplerSection
@@ -306,6 +306,36 @@ def test_no_one_is_trained_on_what_another_policy_drew(
     states = {"a": member(worker, 1, SIZE), "b": member(worker, 2, SIZE)}
     with pytest.raises(AdapterNotServed, match=f"does not serve a as the learner made it: {why}"):
         prove_sampled(worker, worker.stacked, states, {"a": tmp_path}, drawn)
+
+
+def test_a_sibling_that_has_the_members_whole_effect_is_caught_in_its_turn(
+    worker: Worker, rows: list[TrainingRow]
+) -> None:
+    """Its numbers lie on the way from the base to the member's own, and beside it: the base alone tells nothing."""
+    own, sibling = member(worker, 1, SIZE), member(worker, 2, SIZE)
+    mixed = own.weights + 0.35 * (sibling.weights - worker.layout.init_row(ids.generator(7, "member")))
+    worker.stacked.load({"b": mixed})
+    made = TorchSampler(worker.stacked, ()).generate(
+        [Request("b", row.prompt_ids, seed=7 + index, max_tokens=50) for index, row in enumerate(rows[:6])]
+    )
+    drawn = [
+        replace(row, completion_ids=each.token_ids, old_logprobs=each.logprobs)
+        for row, each in zip(rows, made, strict=False)
+    ]
+    states = {"a": own, "b": replace(own, weights=mixed)}
+    assert prove_sampled(worker, worker.stacked, {"a": own}, {}, drawn)["a"]["told"] == ProofResult.APART
+    with pytest.raises(
+        AdapterNotServed, match="does not serve a as the learner made it: the adapter of b answers"
+    ):
+        prove_sampled(worker, worker.stacked, states, {}, drawn)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+def test_every_other_member_has_its_turn(count: int) -> None:
+    members = [f"m{number}" for number in range(count)]
+    turns = [in_turn(members, "m0", generation) for generation in range(1, 1 + -(-count // OTHERS))]
+    assert {other for turn in turns for other in turn} == {*members} - {"m0"}
+    assert all(len({*turn}) == len(turn) == min(OTHERS, count - 1) for turn in turns)
 
 
 def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(

@@ -210,8 +210,8 @@ def test_a_member_that_is_not_resident_is_refused(sampler: TorchSampler):
 
 
 def test_a_request_beyond_the_context_is_refused(sampler: TorchSampler):
-    with pytest.raises(ConfigError, match="context"):
-        sampler.generate([Request("a", (3,) * 100, 0, max_tokens=40)])
+    with pytest.raises(ConfigError, match=r"(?s)context\n.*140\n.*rerun RUN --stage propose"):
+        sampler.generate([Request("a", (3,), 0), Request("a", (3,) * 100, 0, max_tokens=40)])
 
 
 def test_a_base_whose_memory_cannot_be_reckoned_is_sampled_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch):

@@ -45,6 +45,11 @@ def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
     assert not [page for page in pages if not (site / page.with_suffix(".html")).exists()]
 
 
+def test_the_page_of_every_study_is_in_the_site(site: Path) -> None:
+    studies = [page.parent.name for page in (REPOSITORY / "bench" / "results").glob("*/study.md")]
+    assert studies and not [name for name in studies if not (site / f"{name}.html").exists()]
+
+
 def test_links_lead_to_pages_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         found = _Page(page.read_text())

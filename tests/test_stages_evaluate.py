@@ -16,6 +16,7 @@ import pytest
 from command import populora
 from conftest import PATIENCE, contents, small_config, start
 
+from populora_core.benchmarks.bundled import BundledBenchmark
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
@@ -27,6 +28,7 @@ from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.decisive import decisive
 from populora_core.stages.evaluate import learnable_shares
 from populora_core.stages.plan import deciding, key_of, plan_stage
 from populora_core.stages.table import LOOP
@@ -312,6 +314,17 @@ def played(solve_rates: list[float | None]) -> tuple[Any, list[Any]]:
     }
     stage = SimpleNamespace(generation=2, config=small_config(), rows=lambda name, *columns: tables[name])
     return stage, [SimpleNamespace(member_id="teacher")]
+
+
+def test_the_loop_measures_again_by_a_benchmark_whose_version_was_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = small_config(evaluate={"every": 2})
+    before = decisive(config, ("evaluate",))["evaluate"]
+    monkeypatch.setattr(BundledBenchmark, "version", BundledBenchmark.first_keyed)
+    names = [entry.benchmark for entry in load_suite(config.evaluate.file()).benchmarks]
+    versions = dict.fromkeys(names, BundledBenchmark.first_keyed)
+    assert decisive(config, ("evaluate",))["evaluate"] == before | {"versions": versions}
 
 
 def test_a_loop_whose_suite_holds_nothing_back_is_refused(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ class Benchmark(Protocol):
 
     A benchmark may have more: `by_dialect`, True where it asks as the dialect asks students, whose stop texts then end
     an answer; `chance`, the share that blind guesses get right; `left_out(rows)`, id -> why of rows that it cannot use;
-    `text_columns`, those whose text people can read, where not all are.
+    `text_columns`, those whose text people can read, where not all are; `first_keyed`, the version from which on keys
+    of the loop's `evaluate` name it (2 where there is none): runs made with earlier ones keep their keys.
     """
 
     name: str

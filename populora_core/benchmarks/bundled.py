@@ -41,6 +41,7 @@ class BundledBenchmark:
     """
 
     version = 2
+    first_keyed = 3
     schema = SCHEMA
     votes = False
     limits = None

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora_core.benchmarks.suite import Entry
+from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support.digest import read_sha256
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.received import read_json
@@ -86,6 +86,15 @@ def fetched_file(entry: Entry) -> Path:
             fix=how_to_get(entry),
         )
     return path
+
+
+def unfetched(suite: Suite) -> list[Entry]:
+    """The benchmarks of a suite whose rows have to be fetched first."""
+    return [
+        entry
+        for entry in suite.benchmarks
+        if entry.here is None and not all(path.is_file() for path in kept_at(entry))
+    ]
 
 
 def kept_at(entry: Entry) -> tuple[Path, Path]:

@@ -41,7 +41,6 @@ app = typer.Typer(
 )
 
 app.add_typer(runs_app)
-add_plugged(app)
 
 Generations = Annotated[
     int | None, typer.Option(min=1, help="go on to this generation (default: the config's)")
@@ -132,7 +131,7 @@ def run(
             if found["device"] != "cpu":  # more take a GPU each, and are asked for by --set
                 overrides = ["compute.shards=1", *overrides]
     file = _configuration(config, preset)
-    loaded = load_runnable(file, overrides)
+    loaded = load_runnable(file, overrides, plan=dry_run)
     folder = run_dir or _free(Path("runs", file.stem))
     if dry_run:
         from populora_core.commands.plan import print_plan
@@ -239,6 +238,10 @@ def ui(
     prefect_part().ui(port, limit)
 
 
+LEFT_OUT = add_plugged(app)  # once all of ours are there
+"""Sentences on packages whose commands would replace ours."""
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     """End in order, so that what was started ends too; a second signal must not cut that short."""
     signal.signal(number, signal.SIG_IGN)
@@ -248,9 +251,13 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """Show a warning of the project by its message; the line of code that raised it helps no one here."""
     if category.__module__.startswith(("populora_core.", "populora_plugins.")):
-        print("populora:", visible(typed(str(message))), file=sys.stderr)
+        _say_aside(typed(str(message)))
     else:
         _SHOW(message, category, *place, **more)
+
+
+def _say_aside(sentence: str) -> None:
+    print("populora:", visible(sentence), file=sys.stderr)
 
 
 _SHOW = warnings.showwarning
@@ -267,6 +274,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end)
+    for sentence in LEFT_OUT:
+        _say_aside(sentence)
     try:
         app()
     except PopuloraError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.lifecycle.run_evaluation import stages_beside
-from populora_core.lifecycle.standing import named
+from populora_core.lifecycle.standing import named, require_generation
 from populora_core.report import learnt
 from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
@@ -40,6 +40,22 @@ from populora_core.support.visible import visible
 from populora_core.terminal.screen import console, say, titled_table
 
 UPDATE = "update"
+_AS_OF = """
+SELECT member_id, role, slot, born_generation, if(died_generation <= $generation, died_generation, NULL) AS
+died_generation, parent_ids, operator, rating.mu, rating.sigma, adapter.path AS adapter_path, adapter.sha256 AS
+adapter_sha256
+FROM members LEFT JOIN (
+    SELECT member_id, arg_max(mu, (generation, evolved)) AS mu, arg_max(sigma, (generation, evolved)) AS sigma
+    FROM (
+        SELECT member_id, generation, mu, sigma, 0 AS evolved FROM ratings UNION ALL
+        SELECT member_id, generation, mu, sigma, 1 FROM tables.population
+    ) WHERE generation <= $generation GROUP BY 1
+) AS rating USING (member_id) LEFT JOIN (
+    SELECT member_id, arg_max(path, generation) AS path, arg_max(sha256, generation) AS sha256
+    FROM adapters WHERE generation <= $generation GROUP BY 1
+) AS adapter USING (member_id)
+WHERE member_id = $member_id"""
+"""A member at the end of a generation; one that it removed, as it had played."""
 
 
 def show_runs(folder: Path) -> bool:
@@ -141,19 +157,44 @@ def show_stage(run: Run, generation: int | None, stage: str) -> None:
     console.print_json(manifest.to_json())  # type: ignore[union-attr]  # required just above
 
 
-def show_member(run: Run, member_id: str) -> None:
-    """One member: where it comes from, how it was rated, where its adapters lie."""
+def show_member(run: Run, member_id: str, generation: int | None = None) -> None:
+    """One member: where it comes from, how it was rated, where its adapters lie; now, or as of a generation."""
     with Catalogue(run.directory) as catalogue:
         members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members")}
-        member_id = named(run, member_id, members)
-        _print_record(members[member_id])
+        if generation is None:
+            member_id = named(run, member_id, members)
+            _print_record(members[member_id])
+        else:
+            member_id = _named_then(run, member_id, members.values(), generation)
+            asked = {"member_id": member_id, "generation": generation}
+            _print_record(catalogue.rows(_AS_OF, asked)[0])
         _print_rows(
             catalogue.rows(
                 "SELECT generation, role, success, reward, mu, sigma, fitness, eligible "
-                "FROM figures_member WHERE member_id = ? ORDER BY 1, 2 DESC",
-                [member_id],
+                "FROM figures_member WHERE member_id = ? AND generation <= coalesce(?, generation) ORDER BY 1, 2 DESC",
+                [member_id, generation],
             )
         )
+
+
+def _named_then(run: Run, given: str, members: Iterable[Mapping[str, Any]], generation: int) -> str:
+    """The member that a person means, among those that lived in a generation."""
+    require_generation(run, generation)
+    lived = [
+        row["member_id"]
+        for row in members
+        if row["born_generation"] <= generation
+        and (row["died_generation"] is None or row["died_generation"] >= generation)
+    ]
+    try:
+        return named(run, given, lived, generation)
+    except RunDirectoryError as error:
+        raise RunDirectoryError(
+            f"{error.problem} in generation {generation}",
+            expected=error.expected,
+            got=given,
+            fix="populora inspect with --member alone says when it lived",
+        ) from error
 
 
 def show_problem(run: Run, problem_id: str) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 from pathlib import Path
 
+from populora_core.benchmarks.fetched import how_to_get
 from populora_core.config.load import Config
 from populora_core.planning.duration import sampling_seconds, update_seconds
 from populora_core.planning.gpus import gpu_plan, what_would_fit
@@ -25,10 +26,12 @@ from populora_core.report.text import seconds
 from populora_core.runs.gpus import gpu_job, planned_engine, rates_of
 from populora_core.runs.machine import cpu_rates, cuda_build, require_device
 from populora_core.runs.precision import choose_dtype, number_bytes
+from populora_core.runs.preflight import rows_to_fetch
 from populora_core.runs.space import disk_needed, free_bytes, whole_run
 from populora_core.stages.table import AVERAGE, FOUND, LOOP, as_configured
 from populora_core.support.devices import CUDA, gpus
 from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.support.typed import typed
 from populora_core.terminal.screen import narrated, say
 
 PARTS = {
@@ -52,6 +55,7 @@ LESS = (
     "base.bits = 8 or 4, fewer compute.shards, a lower adapters.rank."
 )
 NO_ROOM = "  It does not fit. ", "bold"
+CANNOT_START = "  It cannot start here:", "bold"
 
 
 def print_plan(config: Config, run_dir: Path) -> None:
@@ -64,6 +68,7 @@ def print_plan(config: Config, run_dir: Path) -> None:
 
     _print_stages(config)
     _print_machine(config)
+    _print_rows(config)
     _print_memory(config)
     _print_disk(config, run_dir)
     say(
@@ -104,7 +109,14 @@ def _print_machine(config: Config) -> None:
     try:
         require_device(config)
     except ConfigError as error:
-        say(("  It cannot start here:", "bold"), f" {error.problem}. {error.fix}")
+        say(CANNOT_START, f" {error.problem}. {error.fix}")
+
+
+def _print_rows(config: Config) -> None:
+    """Print the rows of the suite that are missing, and how to get them."""
+    for entry in rows_to_fetch(config):
+        say(("\nsuite", "bold"), f": the rows of {entry.benchmark} are not on this machine")
+        say(CANNOT_START, f" {typed(how_to_get(entry))}")
 
 
 def _print_cpu_time(config: Config) -> None:

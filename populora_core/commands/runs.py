@@ -58,7 +58,10 @@ def fork(
 @runs_app.command(rich_help_panel=LOOK)
 def inspect(
     directory: RunDir,
-    generation: Annotated[int | None, typer.Option(min=0, help="one generation's stages")] = None,
+    generation: Annotated[
+        int | None,
+        typer.Option(min=0, help="one generation's stages; or the member as of it (with --member)"),
+    ] = None,
     stage: Annotated[str | None, typer.Option(help="one stage's manifest (with --generation)")] = None,
     member: Annotated[
         str | None, typer.Option(help="one member, e.g. S0·g8, or best: ratings, lineage, adapters")
@@ -75,7 +78,7 @@ def inspect(
     if problem is not None:
         inspection.show_problem(opened, problem)
     elif member is not None:
-        inspection.show_member(opened, member)
+        inspection.show_member(opened, member, generation)
     elif stage is not None:
         inspection.show_stage(opened, generation, stage)
     elif generation is not None:

@@ -78,6 +78,7 @@ class Update:
         steps: what each role's steps learn from, and their rules.
         earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
         texts: of a corpus, that lessons name.
+        generation: that teaches.
     """
 
     members: Mapping[str, Path]
@@ -87,6 +88,7 @@ class Update:
     earlier: Mapping[str, Path] = field(default_factory=dict)
     texts: Sequence[CorpusText] = ()
     own_temperatures: Mapping[str, float] = field(default_factory=dict)
+    generation: int = 0
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
@@ -108,7 +110,7 @@ class Update:
         states = {member: read_state(source) for member, source in self.members.items()}
         stats, steps = [], list(self._rows(worker))
         sampled = [row for rows, _ in steps for row in rows if not row.supervised]
-        proof = prove_sampled(worker, stacked, states, self.earlier, sampled)
+        proof = prove_sampled(worker, stacked, states, self.earlier, sampled, self.generation)
         for rows, rules in steps:
             states, of_step = update_members(stacked, states, rows, rules, progress)
             stats.append(of_step)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 TOKENS = 512
 """Tokens of a member that are compared: under two engines' noise, enough to catch a policy 0.1 nats per token off."""
+OTHERS = 2
+"""Other members that a member's completions are held to in one generation."""
 EARLIER = "its version before"
 SAMPLED_AGAIN = "nothing was learnt from it; populora rerun with --stage propose samples the generation again"
 
@@ -37,6 +39,7 @@ def prove_sampled(
     states: Mapping[str, MemberState],
     earlier: Mapping[str, Path],
     rows: Sequence[TrainingRow],
+    generation: int = 0,
 ) -> dict[str, dict[str, Any]]:
     """Hold what was sampled to the weights that the learner has.
 
@@ -45,6 +48,7 @@ def prove_sampled(
     Args:
         states: of the members at the weights that sampled.
         earlier: member_id -> the folder of its version before, where it is kept.
+        generation: decides which other members take their turn (see `in_turn`).
 
     Returns:
         member_id -> the fields of its `MemberProof`, for members with rows.
@@ -66,9 +70,10 @@ def prove_sampled(
         known = {member: state.weights}
         if member in earlier:
             known[EARLIER] = read_weights(earlier[member], stacked.layout)
+        known |= {other: states[other].weights for other in in_turn([*states], member, generation)}
         (own, *others), (exact, *exact_others) = _scored(stacked, known, chosen)
         served = np.concatenate([np.asarray(row.old_logprobs) for row in chosen])
-        names = [BASE, EARLIER][: len(others)]
+        names = [BASE, *[name for name in known if name != member]]
         ways = {name: exact - other for name, other in zip(names, exact_others, strict=True)}
         finding = judge(served, own, dict(zip(names, others, strict=True)), BASE, limits, ways)
         if finding.told is ProofResult.WRONG:
@@ -78,6 +83,13 @@ def prove_sampled(
         findings[member] = finding
     warn_of(spec.sampler.engine, findings, limits)
     return {member: asdict(finding) for member, finding in findings.items()}
+
+
+def in_turn(members: Sequence[str], member: str, generation: int) -> list[str]:
+    """The other members that this one is compared with in a generation: `OTHERS`, until all have had their turn."""
+    others = [other for other in members if other != member]
+    first = generation * OTHERS
+    return [others[(first + place) % len(others)] for place in range(min(OTHERS, len(others)))]
 
 
 def first_tokens(rows: Sequence[TrainingRow], count: int) -> list[TrainingRow]:

@@ -277,5 +277,6 @@ def _refuse_not_finite(norms: Mapping[str, float]) -> None:
         raise PopulationError(
             f"the gradient of {', '.join(found)} is not finite",
             got=f"norm {norms[found[0]]}; where several are named, one may have spoilt the others",
-            fix="lower update.learning_rate, or compute in float32, and redo the update",
+            fix="lower update.learning_rate, or pbt.learning_rate where members inherit it; or compute in float32; and "
+            "redo the update",
         )

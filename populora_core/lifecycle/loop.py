@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from populora_core.benchmarks.heldout import kept_out, require_kept_out
 from populora_core.config.fields import END_OF_SEEDS
 from populora_core.config.load import Config
 from populora_core.lifecycle.progress import MAKERS, score_progress, stage_again
@@ -41,6 +42,7 @@ from populora_core.support import durable
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.support.typed import shown
 
+VERIFY = "verify"
 RunGeneration = Callable[[Session, int], object]
 
 
@@ -58,7 +60,9 @@ def train(
 
     Raises:
         BelowBase: the guard is to stop a run whose population has fallen below the base.
+        BenchmarkError: the suite whose problems the run does not play is gone, or its rows are; nothing was started.
     """
+    _require_kept_out(session.run)
     found, past = False, Past(session.run)
     with Trackers(session.run) as trackers:
         for generation in range(generations + 1):
@@ -98,6 +102,7 @@ def rerun(
 
     Raises:
         RunDirectoryError: no such stage yet, or the content changed under later generations.
+        BenchmarkError: as of `train`.
     """
     run = session.run
     if seed is not None and not 0 <= seed < END_OF_SEEDS:
@@ -129,6 +134,8 @@ def rerun(
             fix=f"populora resume {shown(run.directory)} makes it",
         )
     require_redoable(run, generation)
+    if STAGES[VERIFY] in stages[stages.index(stage) :]:
+        _require_kept_out(run)
     old, later = before.contents, begun_later(run, generation)
     if seed is not None and later and not truncate:  # said before the stage is drawn again, not after
         raise _would_not_follow(stage_name, generation, later, "a new seed")
@@ -155,6 +162,15 @@ def rerun(
     with Trackers(run) as trackers:
         _publish(session, generation, trackers)
     return results
+
+
+def _require_kept_out(run: Run) -> None:
+    """See `require_kept_out`; a run that has played without its suite goes on without it."""
+    verified = (read_manifest(stage_dir(run.directory, n, VERIFY)) for n in reversed(run.generations()))
+    newest = next(filter(None, verified), None)
+    held = newest is None or "held_out" in newest.config.get(VERIFY, {})
+    if held or kept_out(run.config) is not None:
+        require_kept_out(run.config)
 
 
 def _would_not_follow(stage: str, generation: int, later: Sequence[int], came: str) -> RunDirectoryError:

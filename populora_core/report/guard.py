@@ -15,6 +15,7 @@ from shlex import quote
 
 from populora_core.benchmarks.metrics import Interval, paired_interval
 from populora_core.benchmarks.scores import BASE
+from populora_core.report import advice
 from populora_core.report.text import signed
 from populora_core.runs.run import Run
 from populora_core.store.catalogue import Catalogue
@@ -115,11 +116,13 @@ def stop_if_fallen(run: Run, generation: int) -> None:
     fallen = [fall for fall in falls(run.directory) if fall.now.generation == generation]
     if fallen:
         place, first = quote(str(run.directory)), min(fall.before.generation for fall in fallen)
+        slower = dict.fromkeys(advice.learning_rate(run.config, fall.now.role, 0.25) for fall in fallen)
         raise BelowBase(
             f"the guard stops {run.name}: " + "; ".join(map(str, fallen)),
             expected='no role below the base at two evaluations in a row, since evaluate.guard = "stop"',
             fix=f"change a setting from before the fall, for instance populora fork {place} --generation "
-            f"{max(0, first - settings.every)} --to {place}-slower --set update.learning_rate="
-            f"{run.config.update.learning_rate / 4:g}, or go on all the same: populora fork {place} --generation "
+            f"{max(0, first - settings.every)} --to {place}-slower "
+            + " ".join(f"--set {quote(setting)}" for setting in slower)
+            + f"{advice.stays(run.config, 'learning_rate')}, or go on all the same: populora fork {place} --generation "
             f"{generation} --to {place}-marked --set 'evaluate.guard=\"mark\"'; then populora resume the new folder",
         )

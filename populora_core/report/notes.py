@@ -12,7 +12,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Literal
 
-from populora_core.report import metrics
+from populora_core.report import advice, metrics
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
 from populora_core.report.learnt import brief, measured, validity
@@ -123,8 +123,10 @@ def _fallen(figures: Figures) -> Iterable[Note]:
 
 def _types(figures: Figures) -> Iterable[Note]:
     """Types that no one or everyone solves, and types whose solve rate changed."""
-    solve = figures.run.config.solve
-    pays_softly = set(figures.run.config.grade.teacher_rewards) != {"one_minus_p"}
+    config = figures.run.config
+    solve = config.solve
+    pays_softly = advice.rewards(config) != {"one_minus_p"}
+    paid = f" Pay teachers for harder ones{advice.stays(config, 'teacher_reward')}:"
     newest = last_generations(figures)
     for problem_type in figures.types():
         if not within(where(figures["figures_type"], problem_type=problem_type), newest):
@@ -155,9 +157,9 @@ def _types(figures: Figures) -> Iterable[Note]:
             yield Note(
                 "watch",
                 f"{name} is too easy: {percent(always)} of its problems in the last {span(figures)} were always "
-                "solved." + (" Pay teachers for harder ones:" if pays_softly else ""),
+                "solved." + (paid if pays_softly else ""),
                 "learning",
-                _fork(figures, 'grade.teacher_reward="one_minus_p"') if pays_softly else "",
+                _fork(figures, advice.reward(config, "one_minus_p")) if pays_softly else "",
             )
         if before is not None and figures.last >= 3 and changed(before, now):
             rose = changed(before, now) > 0
@@ -171,11 +173,13 @@ def _types(figures: Figures) -> Iterable[Note]:
 
 def _collapse(figures: Figures) -> Iterable[Note]:
     """Fewer distinct programs, more duplicates, policies that say one thing."""
+    config = figures.run.config
+    warmer, slower = (advice.stays(config, name) for name in ("temperature", "learning_rate"))
     if fell := _fell(figures, metrics.PROGRAMS):
         yield Note(
             "watch",
             f"Distinct programs fall: {fell[0]:.0f} per generation now, {fell[1]:.0f} at first. "
-            "Teachers may be collapsing onto few ideas. Warmer proposals vary more:",
+            f"Teachers may be collapsing onto few ideas. Warmer proposals vary more{warmer}:",
             "complexity",
             _warmer(figures),
         )
@@ -183,7 +187,8 @@ def _collapse(figures: Figures) -> Iterable[Note]:
     if duplicates and duplicates.mean > MANY_DUPLICATES:
         yield Note(
             "watch",
-            f"{percent(duplicates.mean)} of the newest proposals repeat an earlier problem. Warmer ones do less:",
+            f"{percent(duplicates.mean)} of the newest proposals repeat an earlier problem. "
+            f"Warmer ones do less{warmer}:",
             "verdicts",
             _warmer(figures),
         )
@@ -193,9 +198,9 @@ def _collapse(figures: Figures) -> Iterable[Note]:
             yield Note(
                 "watch",
                 f"The {role}s' entropy falls: {fell[0]:.2f} nats per token now, {fell[1]:.2f} at first. "
-                "Smaller steps keep it:",
+                f"Smaller steps keep it{slower}:",
                 "policies",
-                _fork(figures, f"update.learning_rate={figures.run.config.update.learning_rate / 2:g}"),
+                _fork(figures, advice.learning_rate(config, role, 0.5)),
             )
     newest = within(figures["figures_generation"], last_generations(figures))
     if figures.last >= 3 and newest and not sum(row["new_cells"] for row in newest):
@@ -307,7 +312,7 @@ def _fork(figures: Figures, setting: str) -> str:
 
 
 def _warmer(figures: Figures) -> str:
-    return _fork(figures, f"propose.temperature={1.2 * figures.run.config.propose.temperature:g}")
+    return _fork(figures, advice.temperature(figures.run.config, 1.2))
 
 
 def _fell(figures: Figures, metric: metrics.Metric, part: str | None = None) -> tuple[float, float] | None:

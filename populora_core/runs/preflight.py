@@ -13,6 +13,9 @@ from pathlib import Path
 
 from populora_core.benchmarks.anchors import DATASET, dataset, require_played
 from populora_core.benchmarks.corpus import read_corpus
+from populora_core.benchmarks.fetched import unfetched
+from populora_core.benchmarks.heldout import kept_out, require_kept_out
+from populora_core.benchmarks.suite import Entry, Part, load_suite, named_suite
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.any_base import how_to_get_base
@@ -27,19 +30,22 @@ LEAST_DRAWS = 1e-3
 """Share of draws between equals below which TrueSkill's arithmetic loses its digits."""
 
 
-def load_runnable(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load_runnable(path: str | Path, overrides: Iterable[str] = (), plan: bool = False) -> Config:
     """Read a configuration file, with `section.key=value` overrides, and refuse what cannot run here.
+
+    Args:
+        plan: nothing is started yet, so that the rows of its suite may be missing (see `rows_to_fetch`).
 
     Raises:
         ConfigError: it cannot be used (see `load_config`), or not on this machine (see `preflight`).
     """
     config = load_config(path, overrides)
-    preflight(config, str(path))
+    preflight(config, str(path), plan)
     return config
 
 
-def preflight(config: Config, source: str) -> None:
-    """Look for everything that a new run needs, before any work.
+def preflight(config: Config, source: str, plan: bool = False) -> None:
+    """Look for everything that a new run needs, before any work; for a `plan` see `load_runnable`.
 
     Raises:
         ConfigError: an unknown name, a missing folder or package, or a store that cannot be opened. It begins
@@ -48,7 +54,7 @@ def preflight(config: Config, source: str) -> None:
     remember([*places(config), *sources(config)])
     _check_beginning(config, source)
     check_names(config, source)
-    check_folders(config, source)
+    check_folders(config, source, plan)
     check_packages(config, source)
     tell_of_template(config)
     tell_of_groups(config)
@@ -63,7 +69,7 @@ def check_changed(config: Config, before: Config, source: str) -> None:
     remember({*places(config), *sources(config)} - {*places(before), *sources(before)})
     _check_beginning(config, source, before)
     check_names(config, source)
-    if config.evaluate != before.evaluate and (config.evaluate.every or config.evaluate.report_every):
+    if config.evaluate != before.evaluate:
         _check_suite(config, source)
     if (config.anchors, config.propose) != (before.anchors, before.propose):
         _check_anchors(config, source)
@@ -73,7 +79,7 @@ def check_changed(config: Config, before: Config, source: str) -> None:
     tell_of_groups(config)
 
 
-def check_folders(config: Config, source: str) -> None:
+def check_folders(config: Config, source: str, plan: bool = False) -> None:
     """Raise ConfigError unless base model and suite are there, and every adapter to start from is whole."""
     folder = config.base.folder()
     if not folder.is_dir():
@@ -83,8 +89,7 @@ def check_folders(config: Config, source: str) -> None:
             got=f"{config.base.path} (looked in {folder})",
             fix=how_to_get_base(config.base.path),
         )
-    if config.evaluate.every or config.evaluate.report_every:
-        _check_suite(config, source)
+    _check_suite(config, source, plan)
     _check_anchors(config, source)
     _check_corpus(config, source)
     for member, folder in start_folders(config).items():
@@ -226,12 +231,27 @@ def _check_beginning(config: Config, source: str, before: Config | None = None) 
         )
 
 
-def _check_suite(config: Config, source: str) -> None:
+def rows_to_fetch(config: Config) -> list[Entry]:
+    """The benchmarks of a run's suite that it needs, and whose rows are not on this machine."""
+    suite = load_suite(config.evaluate.file()) if _scored(config) else kept_out(config)
+    return unfetched(suite) if suite else []
+
+
+def _scored(config: Config) -> bool:
+    """True if the run takes its suite, and does not only keep its problems out of play."""
+    return bool(config.evaluate.every or config.evaluate.report_every)
+
+
+def _check_suite(config: Config, source: str, plan: bool = False) -> None:
     """The suite of the loop can be read, its problems are there, and it holds back those that the loop asks."""
     from populora_core.benchmarks.items import require_problems, suite_items
-    from populora_core.benchmarks.suite import Part, named_suite
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
+        if plan and rows_to_fetch(config):
+            return
+        if not _scored(config):
+            require_kept_out(config)
+            return
         suite = named_suite(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
         if config.evaluate.report_every:

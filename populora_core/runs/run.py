@@ -15,6 +15,7 @@ from typing import Any
 
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.config.sections import BUNDLED
+from populora_core.runs.absolute import absolute
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.sharing import SharedStore, sharing
@@ -68,7 +69,7 @@ class Run:
             AdapterError: an adapter to start from is not there.
             StoreUnavailable: the store of `store.url` does not answer, or cannot keep what it promises.
         """
-        directory = Path(directory).resolve()
+        directory, config = Path(directory).resolve(), absolute(config)
         refuse_occupied(directory)
         if forked_from is None:
             remember(sources(config))
@@ -308,7 +309,9 @@ def is_begun_with(begun: Config, config: Config) -> bool:
     A precision that `config` names was not chosen.
     """
     dtype = begun.base.dtype if config.base.dtype == "auto" else config.base.dtype
-    return begun == _with_choices(config, dtype, begun.sampler.engine, begun.sandbox.backend)
+    return absolute(begun) == absolute(
+        _with_choices(config, dtype, begun.sampler.engine, begun.sandbox.backend)
+    )
 
 
 def _with_choices(config: Config, dtype: str, engine: str, backend: str) -> Config:

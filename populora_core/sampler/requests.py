@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from populora_core.support.aliases import Progress
-from populora_core.support.errors import AdapterError
+from populora_core.support.errors import AdapterError, ConfigError
 from populora_core.support.finish import FinishReason
 
 Drawn = Callable[[Sequence[int], Sequence[int], Sequence[float]], Collection[int] | None]
@@ -109,6 +109,28 @@ class Text:
     def __post_init__(self) -> None:
         if not self.prompt_ids or not self.completion_ids:
             raise ValueError("a text to score needs a prompt and a completion")
+
+
+def refuse_too_long(longest: int, room: int, engine: str = "", remedy: str = "") -> None:
+    """Refuse a batch before any token is drawn if its longest prompt and completion may come to more tokens than fit.
+
+    Args:
+        engine: what else than the base's context may be too small.
+        remedy: for that.
+
+    Raises:
+        ConfigError: they may.
+    """
+    if longest > room:
+        raise ConfigError(
+            f"a prompt and its completion may outgrow the base model's context{engine}",
+            expected=f"at most {room} tokens together",
+            got=str(longest),
+            fix="lower max_tokens of the stage, or show fewer reference problems: populora fork RUN --generation "
+            "LAST --to NEW --set propose.max_tokens=N (or solve.max_tokens, propose.references), then resume NEW; "
+            "a suite has its max_tokens in its file; where a teacher's problem is too long, "
+            f"populora rerun RUN --stage propose --generation N --seed S has others written{remedy}",
+        )
 
 
 class Sampler(Protocol):

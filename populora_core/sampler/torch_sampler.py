@@ -23,11 +23,11 @@ from populora_core.planning.memory import READ_TOKENS, SAMPLER_ROWS, cache_room,
 from populora_core.sampler.batch import BatchLimits, DecodeBatch, Newcomers, fresh_state, passes
 from populora_core.sampler.draw import LARGE, drawn_by_blocks, nucleus
 from populora_core.sampler.reading import Beginnings, Reader
-from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text, refuse_too_long
 from populora_core.sampler.stops import Decode, StopTexts, end_at_stop_texts, stop_texts
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import CUDA, free_memory
-from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.support.errors import BaseModelError
 from populora_core.support.finish import FinishReason
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class TorchSampler:
             ConfigError: a prompt and its completion may outgrow the base model's context.
         """
         waiting = deque(self._in_order(requests))
-        self._refuse_too_long(requests)
+        refuse_too_long(
+            max((len(each.prompt_ids) + each.max_tokens for each in requests), default=0), self._longest
+        )
         stopping = [self._stopping(request) for request in requests]
         limits = self._limits or self._fitting(requests)
         begun = self._reader.begin(requests)
@@ -270,19 +272,6 @@ class TorchSampler:
         if self._stop_texts is None and request.stop:
             raise ValueError("a sampler without `decode` knows no stop texts")
         return self._stop_texts(request.stop) if self._stop_texts is not None else None
-
-    def _refuse_too_long(self, requests: Sequence[Request]) -> None:
-        longest = max((len(request.prompt_ids) + request.max_tokens for request in requests), default=0)
-        if longest > self._longest:
-            raise ConfigError(
-                "a prompt and its completion may outgrow the base model's context",
-                expected=f"at most {self._longest} tokens together",
-                got=str(longest),
-                fix="lower max_tokens of the stage, or show fewer reference problems: populora fork RUN --generation "
-                "LAST --to NEW --set propose.max_tokens=N (or solve.max_tokens, propose.references), then resume NEW; "
-                "a suite has its max_tokens in its file; where a teacher's problem is too long, "
-                "populora rerun RUN --stage propose --generation N --seed S has others written",
-            )
 
 
 def draw(

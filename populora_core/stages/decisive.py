@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from populora_core.benchmarks.anchors import ANCHOR_FILE, DATASET
+from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.corpus import CORPUS_FILE
+from populora_core.benchmarks.heldout import kept_out
 from populora_core.benchmarks.items import suite_digest
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.config.load import Config
@@ -18,7 +19,8 @@ from populora_core.stages.table import AVERAGE
 
 HALF_ON_CPU = 3
 """Version of what sampler and learner make of a base in bfloat16 on a CPU; in float32 every bit has stayed."""
-CRUXEVAL = ("cruxeval_o", "cruxeval_i")
+FIRST_KEYED = 2
+"""Version of a benchmark from which on keys name it, where the benchmark does not say another."""
 SHARD_PLAN = ("shards", "threads")
 AVERAGING = ("average_every", "average_share")
 AVERAGE_RULE = 2
@@ -94,10 +96,12 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
     if config.update.corpus_share and "update" in chosen:
         chosen["update"]["corpus"] = CORPUS_FILE.sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
+        suite = load_suite(config.evaluate.file())
         guarded = config.evaluate.guard != "off"  # the base answers too; what is done about it changes no row
         chosen["evaluate"] |= {
-            "suite": suite_digest(load_suite(config.evaluate.file())),
+            "suite": suite_digest(suite),
             "guard": guarded,
+            **_raised(suite),
         }
     if "verify" in chosen and (kept := kept_out(config)) is not None:
         chosen["verify"]["held_out"] = suite_digest(kept)
@@ -112,12 +116,12 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
     return chosen
 
 
-def kept_out(config: Config) -> Suite | None:
-    """The run's own suite, where its problems are of the types that are played and do not come with the project.
-
-    What it asks, the run does not play; the bundled suites are kept out of every run.
-    """
-    file = config.evaluate.file()
-    suite = load_suite(file) if os.path.isfile(file) else None  # False too for what can be no path
-    own = [entry for entry in suite.benchmarks if entry.benchmark in CRUXEVAL] if suite else []
-    return suite.model_copy(update={"benchmarks": tuple(own)}) if suite and own else None
+def _raised(suite: Suite) -> dict[str, dict[str, int]]:
+    """The versions of the suite's benchmarks, where they are high enough for keys to name them."""
+    known = {entry.benchmark: benchmark(entry.benchmark) for entry in suite.benchmarks}
+    raised = {
+        name: each.version
+        for name, each in known.items()
+        if each.version >= getattr(each, "first_keyed", FIRST_KEYED)
+    }
+    return {"versions": raised} if raised else {}

@@ -107,6 +107,7 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
                 for member in share
                 if member in own and (temperature := own[member].temperature) is not None
             },
+            generation=ctx.generation,
         )
         for share in shares(ctx, {member: plan.tokens[member] for member in before})
     ]

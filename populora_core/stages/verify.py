@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by, may_repeat
-from populora_core.benchmarks.heldout import held_out
+from populora_core.benchmarks.heldout import held_out, kept_out
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.problems.buffer import Buffer
 from populora_core.problems.chance import chances
@@ -21,7 +21,6 @@ from populora_core.problems.slack import slacks
 from populora_core.problems.types.rules import echoes
 from populora_core.problems.verdicts import ProposalVerdict
 from populora_core.stages.context import StageContext
-from populora_core.stages.decisive import kept_out
 from populora_core.stages.history import read_buffer, read_graded
 from populora_core.stages.sampling import room
 from populora_core.store.rows import ProblemRow, ProposalRow

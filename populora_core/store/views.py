@@ -118,6 +118,29 @@ _EVALUATIONS = """(
     ) AND benchmark <> 'all'
 ) AS evaluations"""
 
+
+def _at_8(name: str, meaning: str, rule: str) -> ViewColumn:
+    """Another metric's score of the same player, benchmark and temperature, on every row of these."""
+    window = "PARTITION BY generation, member_id, suite, part, benchmark, temperature"
+    return ViewColumn(
+        Column(name, FLOAT, meaning, nullable=True),
+        f"max(evaluations.score) FILTER ({rule}) OVER ({window})",
+    )
+
+
+_AT_8 = (
+    _at_8(
+        "mean_at_8",
+        "Score by `pass@1` at this temperature where problems have eight completions or more; else null.",
+        "evaluations.metric = 'pass@1' AND evaluations.attempts >= 8",
+    ),
+    _at_8(
+        "pass_at_8",
+        "Score by `pass@8` at this temperature; null where the suite does not ask for it.",
+        "evaluations.metric = 'pass@8'",
+    ),
+)
+
 _LEVEL_OF = ViewColumn(
     Column("level", INT, "Number of a stratum that is a level; null of any other.", nullable=True),
     _LEVEL.format("evaluation_items.stratum"),
@@ -328,7 +351,7 @@ _DECLARED = (
         TABLES["evaluations"].meaning
         + " Every suite has rows of the benchmark `all`: the mean over its benchmarks.",
         _EVALUATIONS,
-        _of("evaluations", " ".join(column.name for column in TABLES["evaluations"])),
+        (*_of("evaluations", " ".join(column.name for column in TABLES["evaluations"])), *_AT_8),
     ),
     _whole("evaluation_items", _LEVEL_OF),
     View(

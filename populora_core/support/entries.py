@@ -23,12 +23,15 @@ def installed_entries(group: str) -> list[EntryPoint]:
     return [*(EntryPoint(name, place, group) for name, place in _declared().get(group, {}).items()), *found]
 
 
+def other_package(entry: EntryPoint) -> str:
+    """The package of somebody else that an entry point comes with; empty for ours."""
+    return "" if entry.dist is None or entry.dist.name == _DISTRIBUTION else entry.dist.name
+
+
 def how_to_install(entry: EntryPoint) -> str:
     """The command that installs what an entry point needs: of the clone, or of another package."""
-    extras = ",".join(entry.extras)
-    if entry.dist is None or entry.dist.name == _DISTRIBUTION:
-        return f"pip install -e '.[{extras}]'"
-    return f"pip install '{entry.dist.name}[{extras}]'"
+    extras, package = ",".join(entry.extras), other_package(entry)
+    return f"pip install '{package}[{extras}]'" if package else f"pip install -e '.[{extras}]'"
 
 
 def declared_packages() -> frozenset[str]:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import DuckDBPyConnection
 
-from populora_core.benchmarks.heldout import HeldOut, held_out
+from populora_core.benchmarks.heldout import HeldOut, held_out, kept_out
 from populora_core.config.load import Config
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
@@ -33,7 +33,6 @@ from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
 from populora_core.report.model_card import license_of
 from populora_core.runs.run import Run, suites
 from populora_core.sandbox.jobs import Limits
-from populora_core.stages.decisive import kept_out
 from populora_core.store.catalogue import Catalogue, run_labels
 from populora_core.store.sql import refusal_told
 from populora_core.support.aliases import Row

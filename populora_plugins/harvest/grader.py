@@ -12,7 +12,7 @@ from threading import Lock
 
 import pyarrow.parquet as pq
 
-from populora_core.benchmarks.heldout import held_out
+from populora_core.benchmarks.heldout import held_out, kept_out
 from populora_core.config.sections import GradeSection
 from populora_core.problems.dialects import dialect, stops_of
 from populora_core.problems.grading import judge_attempts
@@ -24,7 +24,6 @@ from populora_core.sampler.stops import first_stop
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.decisive import kept_out
 from populora_core.support.errors import ConfigError, RunDirectoryError, SandboxUnavailable
 from populora_core.support.finish import FinishReason
 from populora_core.support.trust import require_trusted

@@ -86,6 +86,7 @@ class EvalPlus:
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
     version = 8
+    first_keyed = 9
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
 

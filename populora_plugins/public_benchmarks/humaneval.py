@@ -60,6 +60,7 @@ class HumanEval(EvalPlus):
     """openai/human-eval: 164 rows whose prompt is the head of the function."""
 
     version = 6
+    first_keyed = 7
     schema: Schema = {  # noqa: RUF012
         "task_id": (str,),
         "prompt": (str,),

@@ -104,6 +104,7 @@ class LiveCodeBench:
 
     name = "livecodebench"
     version = 4
+    first_keyed = 5
     votes = False
     limits = code_limits(CEILING_SECONDS)
     schema = SCHEMA

@@ -61,6 +61,7 @@ class MathBenchmark:
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
     version = 5
+    first_keyed = 6
     votes = True
     limits = None
 

@@ -48,6 +48,7 @@ class ReasoningGym:
 
     name = "reasoning_gym"
     version = 3
+    first_keyed = 4
     schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
     votes = True
     limits: Limits | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from populora_core.benchmarks.suite import Suite
 from populora_core.config.load import Config, apply_overrides
+from populora_core.runs.absolute import absolute
 from populora_core.runs.lock import lock
 from populora_core.runs.observer import Observer
 from populora_core.runs.run import RECORD, Run, begin
@@ -165,8 +166,10 @@ def _open(assignment: Assignment) -> Run:
         return begin(directory, assignment.config)
     run = Run.open(directory)
     config = apply_overrides(run.config, [f"run.generations={assignment.generations}"])
-    record = replace(assignment.origin, config=config.as_json(), base_digest=run.record["base_digest"])
-    reason = record.stale(assignment.origin)
+    record = replace(
+        assignment.origin, config=absolute(config).as_json(), base_digest=run.record["base_digest"]
+    )
+    reason = record.stale(replace(assignment.origin, config=absolute(assignment.config).as_json()))
     played = max(run.generations(), default=0)
     if reason is None and played > assignment.generations:
         reason = f"it has played {played} generations of {assignment.generations}"

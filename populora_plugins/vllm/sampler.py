@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text
+from populora_core.sampler.requests import Completion, Drawn, Request, Served, Text, refuse_too_long
 from populora_core.sampler.stops import StopTexts, stop_texts
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support.aliases import Progress
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from populora_core.model.base import Vocabulary
     from populora_core.model.stacked import StackedAdapters
     from populora_core.sampler.spec import ModelSpec
+
+
+CACHE = ", or what of it the engine's cache holds"
+MORE_CACHE = (
+    "; where the base's context is longer, that fork with a higher sampler.gpu_memory_utilization has room"
+)
 
 
 def open_engine(
@@ -170,7 +176,8 @@ class VllmSampler:
         """Complete all of them: adapter rows in one batch, base rows in another."""
         adapters = [self._adapter(row.member_id) for row in asked]
         engine = self._awake()
-        _refuse_too_long(asked, engine.model_config.max_model_len)
+        longest = max((len(row.prompt_ids) + row.params.max_tokens for row in asked), default=0)
+        refuse_too_long(longest, engine.model_config.max_model_len, CACHE, MORE_CACHE)
         for batch in self.batches(adapters):
             working: dict[str, _Asked] = {}
             places: dict[str, int] = {}
@@ -334,16 +341,3 @@ class _Asked:
                 if self.stopped:
                     return True
         return output.finished
-
-
-def _refuse_too_long(asked: Sequence[_Asked], limit: int) -> None:
-    longest = max((len(row.prompt_ids) + row.params.max_tokens for row in asked), default=0)
-    if longest > limit:
-        raise ConfigError(
-            "a prompt and its completion may outgrow the base model's context, or what of it the engine's cache holds",
-            expected=f"at most {limit} tokens together",
-            got=str(longest),
-            fix="lower max_tokens of the stage, or show fewer reference problems; where the base's context is longer, "
-            "raise sampler.gpu_memory_utilization: populora fork RUN --generation LAST --to NEW --set KEY=VALUE, then "
-            "resume NEW",
-        )

@@ -72,7 +72,7 @@ def layer_choice(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
 
 
 def svd_mix(parents: Sequence[Adapter], rng: np.random.Generator) -> Bred:
-    """The k strongest triplets of the first parent and the others, k + 1 to rank, of the second.
+    """The k strongest triplets of the first parent, the less fit, and the others, k + 1 to rank, of the fitter.
 
     k is uniform in 1 to rank - 1 (1 at rank 1). The second parent's part is projected off the first's, on
     both sides: joined as they are, the two would add up where they overlap.

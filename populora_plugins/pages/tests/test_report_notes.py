@@ -12,7 +12,9 @@ import pytest
 from conftest import small_config
 from store_run import write_run
 
+from populora_core.config.load import apply_overrides
 from populora_core.report import metrics
+from populora_core.report.advice import STAYS
 from populora_core.report.figures import Figures, read_figures
 from populora_core.report.notes import headline, notes
 from populora_core.report.series import SampleMean, changed, sample_mean
@@ -89,6 +91,63 @@ def test_a_fall_in_distinct_programs_is_a_warning(written: Path) -> None:
 
     assert told([20, 20, 15, 10, 8, 8])
     assert not told([20, 20, 19, 19, 18, 18])
+
+
+@pytest.mark.parametrize(
+    ("inherited", "says", "commands"),
+    [
+        (
+            {},
+            ":",
+            {
+                "propose.temperature=1.44",
+                "update.teacher_learning_rate=0.001",
+                "update.learning_rate=0.002",
+                'grade.teacher_reward="one_minus_p"',
+            },
+        ),
+        (
+            {
+                "learning_rate": (0.001, 0.01),
+                "temperature": (0.5, 1.0),
+                "teacher_reward": ("one_minus_p", "learnability"),
+            },
+            f"{STAYS}:",
+            {
+                "pbt.temperature=[0.6, 1.2]",
+                "pbt.learning_rate=[0.0005, 0.005]",
+                'pbt.teacher_reward=["one_minus_p"]',
+            },
+        ),
+    ],
+)
+def test_advice_names_the_setting_that_members_have_their_hyperparameter_from(
+    tmp_path: Path, inherited: dict, says: str, commands: set[str]
+) -> None:
+    config = small_config(
+        propose={"temperature": 1.2},
+        update={"learning_rate": 0.004, "teacher_learning_rate": 0.0 if inherited else 0.002},
+        grade={"teacher_reward": "learnability"},
+        pbt=inherited,
+    )
+    Run.create(tmp_path / "run", config, "digest")
+    figures = with_problems(read_figures(write_run(tmp_path / "run")), {g: [1.0] * 10 for g in range(1, 7)})
+    programs = [
+        {**row, "distinct_programs": 20 - 3 * row["generation"]} for row in figures["figures_generation"]
+    ]
+    like = {row["role"]: row for row in figures["figures_member"]}
+    learnt = [
+        row | {"generation": g, "entropy": 1.0 if g < 4 else 0.1}
+        for row in like.values()
+        for g in range(1, 7)
+    ]
+    said = notes(with_rows(figures, figures_generation=programs, figures_member=learnt))
+    changed = [note for note in said if "--set" in note.command]
+    settings = [shlex.split(note.command)[-1] for note in changed]
+    assert {*settings} == commands
+    assert all(note.text.endswith(says) for note in changed)
+    for setting in settings:
+        assert apply_overrides(config, [setting]) != config, "populora takes it as it stands"
 
 
 def test_where_an_error_is_not_known_nothing_is_said_to_have_changed() -> None:

@@ -16,10 +16,11 @@ import pytest
 from conftest import PATIENCE
 from fake_engine import EndlessEngine, FakeEngine, broken
 
-from populora_core.sampler.requests import Request, Served, Text
-from populora_core.support.errors import PopulationError, PopuloraError, WorkerLost
+from populora_core.sampler.requests import Request, Served, Text, refuse_too_long
+from populora_core.support.errors import ConfigError, PopulationError, PopuloraError, WorkerLost
 from populora_plugins.vllm import process
 from populora_plugins.vllm.process import ENDED_BUSY, EngineProcess
+from populora_plugins.vllm.sampler import CACHE, MORE_CACHE
 
 MEMBERS = [Served(f"m{number}", Path("none"), f"{number:064x}") for number in range(4)]
 ASKED = [Request(f"m{number % 4}", (1, 2), seed=number) for number in range(12)]
@@ -191,3 +192,12 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
     parent.wait()
     assert select.select([watched], [], [], PATIENCE)[0], "it is still there"
     os.close(watched)
+
+
+def test_what_outgrows_an_engines_context_is_refused_with_every_way_on() -> None:
+    """The engine's context may be shorter than the base's, which `verify` goes by: then `solve` meets it."""
+    refuse_too_long(512, 512, CACHE, MORE_CACHE)
+    with pytest.raises(ConfigError, match="at most 512 tokens together") as refused:
+        refuse_too_long(513, 512, CACHE, MORE_CACHE)
+    for way in ("solve.max_tokens", "rerun RUN --stage propose", "sampler.gpu_memory_utilization"):
+        assert way in str(refused.value)
