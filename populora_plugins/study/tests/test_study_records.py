@@ -228,13 +228,17 @@ def test_the_log_says_how_the_study_on_a_real_model_stands() -> None:
         for generation in (12, 24):
             assert f"| {', '.join(three(score[generation]) for score in scores)} |" in rows[arm]
         assert rows[arm].endswith(f"| {three(fmean(score[24] for score in scores))} |")
-    answers = {claim.key: own for claim, _, own in real.answers()}
-    (over_pool,) = answers["over_pool"]
-    assert over_pool.verdict is Verdict.REFUTED and over_pool.test is not None
-    low, high = (f"{-100 * end:.1f}" for end in (over_pool.test.high, over_pool.test.low))
-    assert f"by {-100 * over_pool.test.value:.1f} points at equal updates ({low} to {high})" in "\n".join(
-        log("real")
-    )
+    page = "\n".join(log("real"))
+    told = {
+        "over_pool": (Verdict.REFUTED, "by {} points at equal updates ({} to {})"),
+        "over_format": (Verdict.NO_DIFFERENCE, "{} points above them ({} to {})"),
+    }
+    for claim, _, (answer,) in real.answers():
+        verdict, sentence = told[claim.key]
+        assert answer.verdict is verdict and answer.test is not None
+        test = answer.test
+        ends = (signed(-100 * end, 1).lstrip("+") for end in (test.value, test.high, test.low))
+        assert sentence.format(*ends) in page
 
 
 def three(score: float) -> str:
