@@ -113,9 +113,9 @@ advisories: install $(VENV_SUPPLY)/.installed ## check the packages in .venv aga
 	@$(BIN)/python tests/advisories.py $(VENV_SUPPLY)/bin/pip-audit \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-pictures: install extras sandbox ## take every page's picture into screenshots/, and those that README and docs/tutorial.md show
-	@$(BIN)/python -m pytest tests/test_pictures.py
-	@cp screenshots/tutorial-*.webp docs/images/
+pictures: install extras sandbox ## take every page's picture into screenshots/, and those that README, docs/tutorial.md and docs/real.md show
+	@$(BIN)/python -m pytest tests/test_pictures.py tests/test_real_pictures.py
+	@cp screenshots/tutorial-*.webp screenshots/real-*.webp docs/images/
 
 site: install extras ## build the documentation as a site: build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -149,7 +149,8 @@ def main() -> None:
     given = parser.parse_args()
     rows = [json.loads(line) for line in given.output.open()] if given.output.exists() else []
     there = {(row["arm"], row["seed"], row["updates"]) for row in rows}
-    left = [run for run in open_runs(given.runs) if tuple(named(run).values()) not in there]
+    runs = open_runs(given.runs) if given.runs else []
+    left = [run for run in runs if tuple(named(run).values()) not in there]
     if left:
         asked, left_out = problems_with_misses()
         with given.output.open("a") as file:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from browser import MARKS, chromium
+from browser import DESK, MARKS, chromium, keep, screenshots
 from command import populora
 from conftest import commits, contents, wait_for
 from desk import ROOT, at_the_desk, fresh
-from test_pictures import show, take, take_prefects
+from test_pictures import OPENED, show, take, take_prefects
 from test_real import weights
 
 from populora_core import open_run
@@ -36,6 +36,10 @@ GIVEN = (
     ("sorted(xs)", "['é', 'a', 'ß']", "['a', 'ß', 'é']"),
     ("[x for x in xs if x]", "[0, 'naïve', '']", "['naïve']"),
 )
+FOREIGN = f"""{OPENED};
+const foreign = [...document.querySelectorAll('details.sample')].find(sample => sample.textContent.includes('Über'));
+foreign.open = true, foreign.id = 'foreign';
+"""
 RUN = """
 extends = "{extends}"
 
@@ -125,6 +129,8 @@ def test_its_report_shows_whole_programs_and_is_no_wider_than_a_phone(clicked: P
         known = {row["program"] for row in catalogue.rows("SELECT program FROM problems")}
     with chromium() as browser:
         show(browser, (clicked / REPORT).as_uri(), "real-report")
+        browser.execute_script(FOREIGN)
+        keep(browser, screenshots() / "real-problem.webp", DESK, "#foreign")
         browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
         text = browser.find_element("tag name", "body").text
         shown = [
