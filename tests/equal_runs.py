@@ -22,7 +22,9 @@ def differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
 def main() -> int:
     before, after = (contents(Path(name)) for name in sys.argv[1:3])
     differ = differing(before, after)
-    print(f"{len(before.keys() | after.keys()) - len(differ)} files of all stages are equal, {len(differ)} differ")
+    print(
+        f"{len(before.keys() | after.keys()) - len(differ)} files of all stages are equal, {len(differ)} differ"
+    )
     print("".join(f"  {name}\n" for name in differ), end="")
     return 1 if differ or not before else 0
 

@@ -47,6 +47,26 @@ def test_a_run_finds_its_files_from_another_folder(
     assert decisive(config, SECTIONS) == keys
 
 
+def test_a_run_that_is_moved_with_its_files_finds_them(
+    relative: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a clone with its runs is copied to another machine."""
+    (tmp_path / "old").mkdir()
+    for name in ("base", "own.toml", "texts.jsonl"):
+        (tmp_path / name).rename(tmp_path / "old" / name)
+    monkeypatch.chdir(tmp_path / "old")
+    keys = decisive(relative, SECTIONS)
+    run = start(tmp_path / "old" / "runs" / "first", relative)
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    config = Run.open(Path("runs", "first")).config
+    assert config == absolute(relative) != run.config
+    assert decisive(config, SECTIONS) == keys
+    assert is_begun_with(config, relative)
+    monkeypatch.chdir(tmp_path)
+    assert Run.open(tmp_path / "new" / "runs" / "first").config == run.config, "nothing lies there from here"
+
+
 def test_a_name_that_is_no_path_from_here_is_recorded_as_it_is(tmp_path: Path) -> None:
     config = small_config(
         evaluate={"suite": "not/here.toml"},

@@ -78,7 +78,7 @@ class Update:
         steps: what each role's steps learn from, and their rules.
         earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
         texts: of a corpus, that lessons name.
-        generation: that teaches.
+        generation: of these completions; by it other members take turns in that proof.
     """
 
     members: Mapping[str, Path]

@@ -1,13 +1,13 @@
 """Settings that advice names, as `KEY=VALUE`: where members inherit a hyperparameter, its prior.
 
-A prior reaches children as they are bred; whoever lives keeps what it has, and `STAYS` says so.
+A changed prior bounds those of children; living members keep theirs. `STAYS` says so.
 """
 
 from __future__ import annotations
 
 from populora_core.config.load import Config
 
-STAYS = " (children take it from the changed prior; who lives keeps its own)"
+STAYS = " (children stay within the changed prior; living members keep their own)"
 
 
 def learning_rate(config: Config, role: str, factor: float) -> str:

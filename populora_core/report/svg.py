@@ -77,12 +77,6 @@ def upright(words: str, x: float, y: float) -> Markup:
     return text(words, x, y, transform=f"rotate(-90 {px(x)} {px(y)})")
 
 
-def ring(x: float, y: float, colour: str, told: str) -> Markup:
-    """A mark to point out, which tells something when pointed at."""
-    title = element_title(told)
-    return element("circle", title, class_="ring", cx=x, cy=y, r=5, stroke=colour, stroke_width=2)
-
-
 def joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.config.sections import BUNDLED
-from populora_core.runs.absolute import absolute
+from populora_core.runs.absolute import absolute, moved
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.sharing import SharedStore, sharing
@@ -76,6 +76,7 @@ class Run:
         record = {
             "format": FORMAT,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "began_in": os.getcwd(),
             "config": config.as_json(),
             "base_digest": base_digest,
             "start_from": start_digests(config) if start_from is None else dict(start_from),
@@ -112,7 +113,7 @@ class Run:
         try:
             require_no_way_out(directory, STAGE_DEPTH)
             record = _record(path)
-            config = build_config(record["config"], str(path))
+            config = moved(build_config(record["config"], str(path)), record.get("began_in", ""))
         except ConfigError as error:
             raise RunDirectoryError(
                 f"{path} has settings that this code does not take",

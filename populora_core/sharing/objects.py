@@ -103,23 +103,22 @@ def whole(data: bytes | None, sha256: str, url: str) -> bytes:
 def require_digest(came: str, sha256: str, url: str) -> None:
     """Raise DamagedObject unless the bytes are those that the object's name says."""
     if came != sha256:
-        raise DamagedObject(
-            f"an object of {url} is damaged",
-            expected=f"bytes of sha256 {sha256}",
-            got=f"bytes of sha256 {came}",
-            fix=f"remove {object_key(sha256)} from the store; the next stage that makes the same bytes restores it",
-        )
+        raise _damaged(sha256, url, f"bytes of sha256 {sha256}", f"bytes of sha256 {came}")
 
 
 def require_size(came: int, size: int | None, sha256: str, url: str) -> None:
     """Raise DamagedObject where an object has another size than the one known."""
     if size not in (None, came):
-        raise DamagedObject(
-            f"an object of {url} is damaged",
-            expected=f"{size} bytes of sha256 {sha256}",
-            got=f"{came} bytes",
-            fix=f"remove {object_key(sha256)} from the store; the next stage that makes the same bytes restores it",
-        )
+        raise _damaged(sha256, url, f"{size} bytes of sha256 {sha256}", f"{came} bytes")
+
+
+def _damaged(sha256: str, url: str, expected: str, got: str) -> DamagedObject:
+    return DamagedObject(
+        f"an object of {url} is damaged",
+        expected=expected,
+        got=got,
+        fix=f"remove {object_key(sha256)} from the store; the next stage that makes the same bytes restores it",
+    )
 
 
 def missing(sha256: str, url: str) -> DamagedObject:

@@ -30,6 +30,7 @@ class RunRecord(TypedDict):
 
     format: int
     created_at: Time
+    began_in: NotRequired[str]
     config: dict[str, dict[str, Any]]
     base_digest: str
     start_from: NotRequired[dict[MemberId, Sha256]]

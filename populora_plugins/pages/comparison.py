@@ -11,11 +11,11 @@ from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import METRICS, Metric
 from populora_core.report.page import ReportSection, ReportTable, drawn
-from populora_core.report.palette import styled
 from populora_core.report.scored import scored
 from populora_core.report.series import SampleMean, changed, last_generations, noise, where
 from populora_core.report.text import NARROW, finite, percent, plain, with_interval
 from populora_core.store.catalogue import run_labels
+from populora_plugins.pages.colours import styled
 from populora_plugins.pages.lines import metric_line, reading
 
 UNKNOWN = "–"

@@ -76,7 +76,8 @@ def _life(area: svg.Frame, member: Row, y: float, style: Style, last: int) -> Ma
     bar = svg.element(
         "rect", title, x=born, y=y - 4, width=width, height=8, fill=style.colour, fill_opacity=opacity
     )
-    return bar + svg.ring(born, y, style.colour, told)
+    ring = {"cx": born, "cy": y, "r": 5, "stroke": style.colour, "stroke_width": 2}
+    return bar + svg.element("circle", title, class_="ring", **ring)
 
 
 def _descent(area: svg.Frame, child: Row, start: float, end: float, style: Style) -> Markup:

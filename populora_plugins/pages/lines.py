@@ -9,10 +9,11 @@ from operator import itemgetter
 from populora_core.report.charts import Series
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import Metric
-from populora_core.report.palette import INFRASTRUCTURE, LINES, VERDICTS, Style
+from populora_core.report.palette import LINES, Style
 from populora_core.report.series import Points, by_member, role_means, where
 from populora_core.report.text import plain, short_id
 from populora_core.support.aliases import Row
+from populora_plugins.pages.colours import INFRASTRUCTURE, VERDICTS
 
 MOST_LANES = 8  # members of a role that are drawn one by one
 SMOOTHED, FROM = 5, 15  # generations of a smoothed line's mean; lines of so many have one

@@ -8,27 +8,17 @@ from itertools import product
 
 from populora_core.benchmarks.suite import VALIDITY, YARDSTICK
 from populora_core.report import metrics
-from populora_core.report.charts import HeatMapCell, Plot, Series, heat_map, line_plot, stacked_plot
+from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.metrics import Metric
 from populora_core.report.page import ReportSection, ReportTable, drawn
-from populora_core.report.palette import (
-    BLUE,
-    GREEN,
-    GREY,
-    INFRASTRUCTURE,
-    LINES,
-    ORANGE,
-    PURPLE,
-    ROLES,
-    SKY,
-    STAGES,
-    VERDICTS,
-    styled,
-)
+from populora_core.report.palette import BLUE, GREEN, GREY, LINES, ORANGE, PURPLE, ROLES, SKY
 from populora_core.report.series import totals, where
 from populora_core.report.text import finite, mean, percent, plain, seconds, short_id
 from populora_core.stages.table import typed_name
+from populora_plugins.pages.bars import stacked_plot
+from populora_plugins.pages.colours import INFRASTRUCTURE, STAGES, VERDICTS, styled
+from populora_plugins.pages.heat_map import HeatMapCell, heat_map
 from populora_plugins.pages.inherited import hyperparameter_plots
 from populora_plugins.pages.lead import BASE_STYLE, lead_plots
 from populora_plugins.pages.lineage import averages, lineage_plot, replacements

@@ -1,8 +1,7 @@
-"""Cost and power of a study: core hours, the smallest p of its tests, power by simulation."""
+"""Cost and power of a study: core hours, and power by simulation."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,16 +49,6 @@ def costs(study: StudyConfig, finished: Sequence[Summary]) -> Iterator[ArmCost]:
         seconds = sum(own) / len(own) / arm.generations if own else arm.core_seconds
         if seconds is not None:
             yield ArmCost(arm.name, len(arm.seeds), arm.generations, seconds, bool(own))
-
-
-def smallest_p(claims: int, first: int, second: int | None = None) -> float:
-    """The smallest p that the most significant of so many claims can have after Holm's correction.
-
-    Args:
-        first, second: seeds of the arms; no second arm for a test of one sample.
-    """
-    arrangements = 2**first if second is None else math.comb(first + second, first)
-    return min(1.0, claims / arrangements)
 
 
 def power(

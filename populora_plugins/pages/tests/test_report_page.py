@@ -25,12 +25,12 @@ from populora_core.report.charts import Plot
 from populora_core.report.figures import Figures, read_figures
 from populora_core.report.notes import headline
 from populora_core.report.page import excerpt
-from populora_core.report.palette import INFRASTRUCTURE, STAGES, VERDICTS
 from populora_core.report.scalars import by_generation
 from populora_core.runs.run import Run
 from populora_core.stages.table import STAGES as LOOP
 from populora_core.store.catalogue import publish, run_labels
 from populora_core.store.record import RECORD
+from populora_plugins.pages.colours import INFRASTRUCTURE, STAGES, VERDICTS
 from populora_plugins.pages.comparison import comparison_sections
 from populora_plugins.pages.report import render
 from populora_plugins.pages.sections import sections

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from populora_core.report import text
-from populora_core.report.charts import HeatMapCell, Series, heat_map, line_plot
+from populora_core.report.charts import Series, line_plot
 from populora_core.report.palette import LINES
 from populora_core.report.svg import spread, tick_labels, ticks
+from populora_plugins.pages.heat_map import HeatMapCell, heat_map
 from populora_plugins.pages.lines import one_error, smoothed
 
 
