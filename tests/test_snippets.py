@@ -54,7 +54,7 @@ CODE = {
     "import populora_core": "",
     "import json": "",
     "def halve": "test_docs.py",
-    "for replacement in plan_evolution": "test_population_evolution.py",
+    "from populora_core.population": "test_population_evolution.py",
     "from openai import OpenAI": "test_serving.py",
     "from pathlib import Path": "test_environment.py",
     "from datasets import load_dataset": "test_lifecycle_curriculum.py",
