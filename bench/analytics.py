@@ -30,12 +30,6 @@ CORES = 2
 ROWS = 10_000_000
 ROUNDS = 3
 PUBLISHES = 100
-OLDER = {
-    "Which teachers write problems that no one, or everyone, solves?": (
-        "Which teachers write what nobody solves, or everybody?"
-    ),
-}
-"""Heading of the page -> the name that its question has here, where the heading is newer: rows keep their names."""
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
@@ -68,7 +62,7 @@ def measure(generations: int, rounds: int, say: Say) -> list[BenchRow]:
         single("reader_errors", errors, f"of {PUBLISHES}", "<= 0"),
         single("attempts", generations * ATTEMPTS, "rows"),
         single("compact_seconds_per_generation", compacting / generations, "s"),
-        *(single(row_name(title), seconds, "s") for title, seconds in asked.items()),
+        *(single(f"seconds.{title}", seconds, "s") for title, seconds in asked.items()),
     ]
 
 
@@ -76,11 +70,6 @@ def questions(page: Path = COOKBOOK) -> dict[str, str]:
     """The page's queries by the headings that they stand under."""
     pattern = r"^## ([^\n]+)$(?:(?!^## ).)*?^```sql\n(.*?)^```$"
     return dict(re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL))
-
-
-def row_name(title: str) -> str:
-    """The row of a question, by its heading."""
-    return f"seconds.{OLDER.get(title, title)}"
 
 
 def _ask(run_dir: Path, rounds: int, say: Say) -> dict[str, float]:

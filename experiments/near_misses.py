@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.heldout import interval
+from experiments.lines import append_lines
 from populora_core.benchmarks.bundled import problem_of
 from populora_core.benchmarks.cruxeval import same_value
 from populora_core.benchmarks.items import suite_items
@@ -153,13 +154,11 @@ def main() -> None:
     left = [run for run in runs if tuple(named(run).values()) not in there]
     if left:
         asked, left_out = problems_with_misses()
-        with given.output.open("a") as file:
-            for run in left:
-                for row in measured(run, asked, {row["player"] for row in rows}):
-                    row["left_out"] = left_out
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                    rows.append(row)
+        for run in left:
+            for row in measured(run, asked, {row["player"] for row in rows}):
+                row["left_out"] = left_out
+                append_lines(given.output, [row])
+                rows.append(row)
     print(table(rows))
 
 

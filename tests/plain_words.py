@@ -40,12 +40,7 @@ NO_OPENER = re.compile(
     r"can|is|are|has|if|while)(?![\w-])",
     re.IGNORECASE,
 )
-RECORDS = {
-    "bench/analytics.py",  # a row's older name
-    "docs/lab-log-frontier.md",
-    "docs/study.md",
-    "docs/style.md",
-}
+RECORDS = {"docs/lab-log-frontier.md", "docs/study.md", "docs/style.md"}
 
 
 def found(text: str) -> Iterator[tuple[int, str, str]]:

@@ -17,7 +17,7 @@ from command import populora
 from conftest import PATIENCE, ran
 from store_run import commit_stage, generation_tables, write_run
 
-from bench.analytics import questions, row_name
+from bench.analytics import questions
 from populora_core import open_run
 from populora_core.commands.answers import print_answer
 from populora_core.store.answer import BATCH
@@ -28,11 +28,6 @@ from populora_core.store.tables import TABLES
 from populora_core.store.views import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent
-# Those that came after bench/results/analytics.json was recorded.
-NEWER = {
-    "seconds.Did problems get harder, or solvers better?",
-    "seconds.Which setting goes with which score?",
-}
 # What a run without evaluations and without an outage of the sandbox has no rows for.
 MAY_BE_EMPTY = {
     "How do members do on held-out problems?",
@@ -55,12 +50,6 @@ def test_the_cookbook_has_at_least_fifteen_questions_each_under_its_own_heading(
     page = (ROOT / "docs" / "analytics.md").read_text()
     assert len(questions()) >= 15
     assert page.count("\n## ") == page.count("```sql") == len(questions())
-
-
-def test_a_question_keeps_the_name_of_its_row_whatever_its_heading():
-    rows = json.loads((ROOT / "bench" / "results" / "analytics.json").read_text())["rows"]
-    recorded = {row["name"] for row in rows if row["name"].startswith("seconds.")}
-    assert {row_name(title) for title in questions()} == recorded | NEWER, "a new heading: see OLDER"
 
 
 @pytest.mark.parametrize("title", questions())

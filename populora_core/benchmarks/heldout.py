@@ -76,7 +76,9 @@ def require_kept_out(config: Config) -> None:
             fix="put it back, or name another, such as bundled:tiny; a run that has begun takes one in a fork: "
             "populora fork --help",
         )
-    held_out(kept_out(config))
+    kept = kept_out(config)
+    for entry in kept.benchmarks if kept else ():
+        load_items(entry)
 
 
 def _is_here(config: Config) -> bool:
