@@ -30,8 +30,8 @@ from populora_core.sandbox.containers import (
     ContainerConnection,
     DockerBackend,
 )
+from populora_core.sandbox.host import PRELOADED
 from populora_core.sandbox.jobs import MIB, Job, Limits
-from populora_core.sandbox.policy import ALLOWED_MODULES
 from populora_core.sandbox.pool import SandboxPool, outer_seconds
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.worker import RunnerProcess, Ticket, request_body
@@ -180,7 +180,7 @@ def _runner(backend: DockerBackend) -> Iterator[RunnerProcess]:
 
 @contextmanager
 def _floor(backend: DockerBackend) -> Iterator[ContainerConnection]:
-    entry = ["python3", "-s", "-S", "-B", "-c", FLOOR, SOCKET_INSIDE, *ALLOWED_MODULES]
+    entry = ["python3", "-s", "-S", "-B", "-c", FLOOR, SOCKET_INSIDE, *PRELOADED]
     connection = ContainerConnection({**backend.options(LIMITS, 1), "entrypoint": entry, "command": []})
     try:
         _await([connection])

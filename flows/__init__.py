@@ -53,6 +53,14 @@ def running_ui() -> str:
     return ""
 
 
+def ui_to_ask() -> str:
+    """The address of the server of `populora ui` while that runs, unless the environment names a server; else empty.
+
+    It comes before the one of Prefect's active profile, which may be a server of others.
+    """
+    return "" if os.environ.get("PREFECT_API_URL") else running_ui()
+
+
 def quieten_prefect(home: bool = True) -> None:
     """Settings of a command that runs flows itself, where nothing else was said. Before Prefect is imported."""
     # We print our own account of every error; Prefect's tracebacks would bury it.

@@ -12,26 +12,31 @@ from populora_core.runs.session import Session
 
 def server_url() -> str:
     """The address of a Prefect server that is configured or runs under `populora ui`; empty for none."""
-    url = os.environ.get("PREFECT_API_URL") or flows.running_ui()
-    if url:
+    if url := flows.ui_to_ask():
         return url
     flows.quieten_prefect(home=False)  # which Prefect heeds when it is imported
-    from prefect.settings import PREFECT_API_URL  # of the active profile, which only Prefect can read
+    # Of the environment, or of the profile, which only Prefect can read.
+    from prefect.settings import PREFECT_API_URL
 
     return PREFECT_API_URL.value() or ""
 
 
 def train(session: Session, generations: int, say: Callable[[str], None]) -> None:
     """Go on to this generation, each a flow of Prefect's; where no server is there, one is started for the time."""
-    if url := server_url():
+    url = server_url()
+    if url:
         say(f"Prefect shows this run at {url.removesuffix('/api')}/runs; --plain runs without it")
     else:
         say("starting Prefect, about 20 seconds; --plain runs without it")
     flows.quieten_prefect()
     from flows.observed import Observed
+    from flows.reports import linked
     from flows.server import own_server
     from populora_core.lifecycle.loop import train
+    from populora_core.support.keys import kept_key
 
+    if url and url == flows.running_ui():
+        os.environ |= linked(url, kept_key(flows.PREFECT_KEY))
     with own_server():
         train(session, generations, Observed(say))
 

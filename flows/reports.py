@@ -21,11 +21,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from flows.door import run_forms
-from flows.guard import NAMES
+from flows.guard import HOST, NAMES
 from flows.index_page import COMPARE, RUN, index_page, no_forms
 from populora_core.report.figures import read_figures
 from populora_core.report.index import runs_in
-from populora_core.report.write import REPORT, token_of
+from populora_core.report.write import REPORT, SERVED, SERVED_KEY, token_of
 from populora_core.support.errors import PopuloraError
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.pages.report import render
@@ -53,6 +53,16 @@ def serve_reports(host: str, port: int, key: str, runs: Path, prefect: str = "")
     finally:
         server.shutdown()
         server.server_close()
+
+
+def reports_port(port: int) -> int:
+    """The port of the reports beside Prefect's pages: always the same, so that links outlive a restart."""
+    return port + 1
+
+
+def linked(api: str, key: str) -> dict[str, str]:
+    """The environment in which artifacts link to the reports that `populora ui` serves beside this API."""
+    return {SERVED: f"http://{HOST}:{reports_port(urlsplit(api).port or 0)}", SERVED_KEY: key}
 
 
 def index_path(key: str, runs: Path) -> str:

@@ -11,13 +11,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import Empty
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
 from prefect import runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import Flow, FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.worker import EventsWorker
 from prefect.settings import (
     PREFECT_API_AUTH_STRING,
@@ -25,12 +27,13 @@ from prefect.settings import (
     PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
     temporary_settings,
 )
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Failed
 
 import flows
 from flows.forms import run_folder
 from flows.guard import HOST, guarded, serve_below
 from populora_core.runs.lock import lock
+from populora_core.store.record import RECORD
 from populora_core.support.children import end
 from populora_core.support.errors import ArtifactError, RunInUse, ServerUnreachable
 from populora_core.support.keys import kept_key, new_key
@@ -40,17 +43,18 @@ START_SECONDS = 300.0
 """Seconds to wait for a server on a busy machine, where Prefect's own 20 are too few; one that fails ends at once."""
 END_SECONDS = 3.0
 PAGE = 200
+NEWEST = 20  # failures that are looked through, every few seconds
+EXPIRED = "The flow was paused and never resumed."  # in the words of Prefect's server
 
 
 @contextmanager
 def existing_server() -> Iterator[str]:
-    """Ask the server of `PREFECT_API_URL`, else that of `populora ui`; its address, empty where neither is there."""
-    url = PREFECT_API_URL.value() or ""
-    if url or not (url := flows.running_ui()):
-        yield url
-        return
-    with temporary_settings(_asking(url, kept_key(flows.PREFECT_KEY))):
-        yield url
+    """Ask the server that `commands.server_url` names; its address, empty where there is none."""
+    if url := flows.ui_to_ask():
+        with temporary_settings(_asking(url, kept_key(flows.PREFECT_KEY))):
+            yield url
+    else:
+        yield PREFECT_API_URL.value() or ""
 
 
 @contextmanager
@@ -124,19 +128,15 @@ def crash_left_flow_runs(directory: Path) -> list[str]:
 
 
 def crash_orphaned_flow_runs() -> list[str]:
-    """Set flow runs of deployments that are under way to Crashed, unless somebody writes to their run directory.
+    """Set flow runs under way to Crashed, those of deployments and generations, unless somebody writes to their run.
 
-    Only while there is no worker. After a power cut nothing else does it, and they would block the work pool for good.
+    Only while there is no worker. After a power cut nothing else does it, and those of deployments would block the work
+    pool for good.
 
     Returns:
         What was done, a line each.
     """
-    return _crash(
-        lambda run: run.deployment_id is not None and not _is_held(run),
-        StateType.PENDING,
-        StateType.RUNNING,
-        StateType.CANCELLING,
-    )
+    return _crash(_is_orphaned, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
@@ -162,6 +162,22 @@ def settle_cancelled_flow_runs(gone: frozenset[UUID]) -> frozenset[UUID]:
     return frozenset(left)
 
 
+def unanswered_reviews() -> Iterator[tuple[Flow, FlowRun, State]]:
+    """Flow runs whose review no one answered in time, each once, with the state that says so from now on.
+
+    Prefect's server fails them itself, and calls no hook of theirs.
+    """
+    with get_client(sync_client=True) as client:
+        failed = client.read_flow_runs(
+            flow_run_filter=_in(StateType.FAILED), sort=FlowRunSort.END_TIME_DESC, limit=NEWEST
+        )
+        for run in failed:
+            if run.parameters.get("review") and run.state is not None and run.state.message == EXPIRED:
+                state: State[Any] = Failed(message="no one answered its review in time; Retry asks again")
+                client.set_flow_run_state(run.id, state, force=True)
+                yield client.read_flow(run.flow_id), run, state
+
+
 def before_cancelling(states: Iterable[State]) -> State:
     """The newest state of a flow run but for Cancelling."""
     return max((state for state in states if not state.is_cancelling()), key=lambda state: state.timestamp)
@@ -178,11 +194,14 @@ def _is_at_work(run: FlowRun) -> bool:
 
 def _under_way(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
     """The flow runs in these states."""
-    under_way = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
     found: list[FlowRun] = []
-    while page := client.read_flow_runs(flow_run_filter=under_way, limit=PAGE, offset=len(found)):
+    while page := client.read_flow_runs(flow_run_filter=_in(*states), limit=PAGE, offset=len(found)):
         found += page
     return found
+
+
+def _in(*states: StateType) -> FlowRunFilter:
+    return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
 
 
 def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
@@ -193,15 +212,27 @@ def _crash(is_left: Callable[[FlowRun], bool], *states: StateType) -> list[str]:
     return [f"set the flow run {run.name} from {run.state_name} to Crashed" for run in left]
 
 
-def _is_held(run: FlowRun) -> bool:
-    folder = run_folder(run)
+def _is_orphaned(run: FlowRun) -> bool:
+    folder, launched = run_folder(run), run.deployment_id is not None
+    if not (launched or _is_generation_here(run, folder)):
+        return False
     try:
         with nullcontext() if folder is None else lock(folder):
-            return False
+            return True
     except RunInUse:
-        return True
-    except ArtifactError:  # there is no such folder yet
         return False
+    except ArtifactError:  # a deployment's has no folder yet; that of a generation is another user's
+        return launched
+
+
+def _is_generation_here(run: FlowRun, folder: Path | None) -> bool:
+    """True if a flow run is a generation of a run directory that is here.
+
+    On a server that machines share, another may have a directory of the same path, whose lock cannot be seen here.
+    """
+    of_this_machine = urlsplit(PREFECT_API_URL.value() or "").hostname == HOST
+    here = folder is not None and (folder / RECORD).is_file()
+    return of_this_machine and here and "run_name" in run.parameters
 
 
 def _asking(url: str, key: str) -> dict[Any, Any]:

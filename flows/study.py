@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextvars import copy_context
 from pathlib import Path
 from threading import Event
@@ -36,7 +37,7 @@ def study(
     Returns:
         A failed state that names every run that could not be made.
     """
-    planned = plan(config)
+    planned = plan(os.path.expanduser(config))
     for line in planned.lines():
         _log(line)
     if not again:

@@ -22,8 +22,7 @@ import httpx
 import flows
 from flows.deploy import POOL
 from flows.guard import HOST, guarded
-from flows.reports import index_path, serve_reports
-from populora_core.report.write import SERVED, SERVED_KEY
+from flows.reports import index_path, linked, reports_port, serve_reports
 from populora_core.support.errors import PopuloraError
 from populora_core.support.keys import kept_key
 from populora_core.support.ports import require_free_port
@@ -48,7 +47,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     """Run until SIGINT, SIGTERM or SIGHUP, whose exceptions pass through.
 
     Args:
-        port: of Prefect's UI; reports are served on the next one, so that links outlive a restart.
+        port: of Prefect's UI; reports are served on the next one.
         limit: flow runs at the same time.
         say: called with the addresses of Prefect's UI and of the index of runs, once both answer.
 
@@ -61,7 +60,7 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
             got=other,
             fix="use it, or stop it first; another PREFECT_HOME holds another server",
         )
-    for taken in (port, port + 1):
+    for taken in (port, reports_port(port)):
         require_free_port(HOST, taken)
     _adopt_orphans()
     flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
@@ -69,10 +68,10 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     runs = REPOSITORY / "runs"
     runs.mkdir(exist_ok=True)  # which the nightly evaluation walks through
     with (
-        serve_reports(HOST, port + 1, key, runs, f"http://{HOST}:{port}") as reports,
+        serve_reports(HOST, reports_port(port), key, runs, f"http://{HOST}:{port}") as reports,
         _ended_with_everything_below(),
     ):
-        environment = _environment(port, reports, key)
+        environment = _environment(port, key)
         server = _start(["flows.guard", str(port)], environment, SERVER_LOG)
         _wait_healthy(port, server)
         _deploy(environment, limit)
@@ -88,19 +87,19 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
             _stop(worker, server)
 
 
-def _environment(port: int, reports: str, key: str) -> dict[str, str]:
+def _environment(port: int, key: str) -> dict[str, str]:
+    api = f"http://{HOST}:{port}/api"
     return (
         os.environ
         | guarded(port, key)
+        | linked(api, key)
         | {
             "PREFECT_HOME": str(flows.PREFECT_HOME),
-            "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+            "PREFECT_API_URL": api,
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
             "PREFECT_WORKER_QUERY_SECONDS": "2",
             "PREFECT_CLIENT_MAX_RETRIES": "3",
             "POPULORA_HOME": str(REPOSITORY),
-            SERVED: reports,
-            SERVED_KEY: key,
         }
     )
 

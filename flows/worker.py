@@ -21,7 +21,8 @@ from prefect.runner import Runner
 
 from flows.choices import lists, offer
 from flows.deploy import POOL
-from flows.server import before_cancelling, settle_cancelled_flow_runs
+from flows.notify import on_end
+from flows.server import before_cancelling, settle_cancelled_flow_runs, unanswered_reviews
 from populora_core.support.shipped import REPOSITORY
 
 EVERY = 5.0  # seconds
@@ -41,12 +42,14 @@ class Forgetful(Runner):
 
 
 def keep_order() -> None:
-    """Settle what was cancelled too late, and bring the lists of the forms up to date, for ever."""
+    """Settle what was cancelled too late, tell of reviews that expired, keep the lists of the forms, for ever."""
     offered: object = None
     gone: frozenset[UUID] = frozenset()
     while True:
         try:
             gone = settle_cancelled_flow_runs(gone)
+            for review in unanswered_reviews():
+                on_end(*review)
             if (now := lists(REPOSITORY)) != offered:
                 offer(now)
                 offered = now

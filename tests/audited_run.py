@@ -18,6 +18,7 @@ MADE: list[Any] = [
     "finished",
     "finished_solo",
     pytest.param("finished_with_a_past", marks=pytest.mark.thorough),
+    pytest.param("finished_and_bred", marks=pytest.mark.thorough),
 ]
 
 

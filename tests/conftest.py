@@ -93,6 +93,17 @@ PAST = {  # what a run has instead in which past members play
     "evolve": {"every": 1, "average_every": 2, "average_share": 0.5},
 }
 
+BRED = {  # what a run has instead that inherits, on islands that write the same programs, some members without a step
+    "run": {"seed": 0},
+    "population": {"teachers": 6, "students": 6, "islands": 2},
+    "propose": {"types": ["code_o"], "per_type": 3},
+    "solve": {"attempts": 2},
+    "anchors": {"share": 0.25, "source": "replay"},
+    "update": {"minibatches": 2},
+    "evolve": {"every": 1, "crossover_probability": 1.0},
+    "pbt": {"temperature": [0.5, 1.5], "teacher_reward": ["learnability", "one_minus_p"]},
+}
+
 
 def needs(package: str, extra: str) -> pytest.MarkDecorator:
     """Skips where the package is not installed. It is looked for, not imported, since every process collects."""
@@ -222,11 +233,17 @@ def finished_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _made_once(tmp_path_factory, "finished_with_a_past", small_config(**PAST))
 
 
+@pytest.fixture(scope="session")
+def finished_and_bred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose members inherit hyperparameters, on two islands; read it, never write to it."""
+    return _made_once(tmp_path_factory, "finished_and_bred", small_config(**BRED))
+
+
 UNTIL = "POPULORA_TESTS_UNTIL"
 """Seconds since the epoch after which no case of the second tier begins: a slow machine says what it left out, where a
 limit on all of it would leave no answer at all."""
 
-FINISHED = {"finished", "finished_solo", "finished_with_a_past"}
+FINISHED = {"finished", "finished_solo", "finished_with_a_past", "finished_and_bred"}
 THOROUGH = pytest.StashKey[int]()
 UNKNOWN = 60.0  # seconds of a case that was never timed: its file starts early
 

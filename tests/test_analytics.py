@@ -132,10 +132,19 @@ def test_a_run_that_is_named_twice_counts_once(two_runs):
         (["/x/run", "/y/run"], ["x/run", "y/run"]),
         (["/x/Demo", "/y/demo"], ["x/Demo", "y/demo"]),
         (["/x/memory", "/x/b"], ["x/memory", "x/b"]),
+        (["/x/Main", "/x/b"], ["x/Main", "x/b"]),
     ],
 )
 def test_labels_tell_runs_apart_for_duckdb_too(paths, labels):
     assert run_labels([Path(path) for path in paths]) == labels
+
+
+@pytest.mark.parametrize("name", ["main", "tables", "held", "recent", "information_schema"])
+def test_a_run_named_as_a_schema_is_asked_beside_another(tmp_path: Path, name: str):
+    runs = [write_run(tmp_path / "runs" / each, generations=1) for each in (name, "b")]
+    with Catalogue(*runs) as both:
+        rows = both.rows("SELECT run, count(*) AS n FROM attempts GROUP BY ALL ORDER BY run")
+    assert rows == [{"run": f"runs/{each}", "n": 2} for each in ("b", name)]
 
 
 # Answers

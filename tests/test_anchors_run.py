@@ -17,7 +17,7 @@ from test_solo import KILLED
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import TINY
 from populora_core.config.load import Config
-from populora_core.lifecycle.loop import fork, train
+from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.support.errors import ProblemError
@@ -124,6 +124,8 @@ class TestARunWithAnchors:
                 train(session, 3)
             with Session(fork(run, 2, tmp_path / "fork", run.config)) as session:
                 train(session, 2)
+                (made, *_) = rerun(session, 2, "verify")
+            assert not made.reused, "what the fork took over is made again with its own data set"
             data_set.write_text(before)
             with Session(run) as session:
                 train(session, 2)

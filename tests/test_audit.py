@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import audited_run
 import pytest
@@ -16,9 +19,11 @@ from conftest import ask
 
 from populora_core.benchmarks.heldout import held_out
 from populora_core.compute.arena import Arena
+from populora_core.compute.breeding import mean_steps
 from populora_core.compute.work import Prompt
 from populora_core.config.load import Config
 from populora_core.model.adapter_files import read_state
+from populora_core.population.islands import island_of_problem
 from populora_core.problems.dialects import dialect
 from populora_core.problems.model import Problem
 from populora_core.runs.run import Run
@@ -141,14 +146,16 @@ def test_completions_were_sampled_by_their_own_member(audited: Path, config: Con
         arena.load({member: read_state(folder)})
         rows = ask(
             audited,
-            f"""SELECT p.proposal_id, p.prompt, t.completion_ids, t.logprobs FROM proposals p
-                JOIN tables.proposals t USING (proposal_id)
+            f"""SELECT p.proposal_id, p.prompt, t.completion_ids, t.logprobs,
+                       coalesce(h.temperature, {config.propose.temperature}) AS temperature
+                FROM proposals p JOIN tables.proposals t USING (proposal_id)
+                LEFT JOIN hyperparameters h ON h.member_id = p.teacher_id AND h.generation = p.generation - 1
                 WHERE p.generation = 2 AND p.teacher_id = '{member}' ORDER BY 1 LIMIT 4""",
         )
         for row in rows:
             seed = ids.draw_seed(stage.seed, row["proposal_id"], "tokens")
             asked = config.propose
-            prompt = Prompt(member, row["prompt"], seed, asked.temperature, asked.top_p, asked.max_tokens)
+            prompt = Prompt(member, row["prompt"], seed, row["temperature"], asked.top_p, asked.max_tokens)
             (again,) = arena.complete([prompt])
             assert again["completion_ids"] == row["completion_ids"]
             assert again["logprobs"] == pytest.approx(row["logprobs"], abs=1e-4)
@@ -163,30 +170,34 @@ def test_references_come_from_earlier_generations(audited: Path) -> None:
     assert rows[0]["n"] == 0
 
 
-def test_no_program_is_a_problem_of_one_type_twice(audited: Path, config: Config) -> None:
+def place(row: dict[str, Any], config: Config) -> tuple[str, str, int]:
+    """The type, key and island of a problem: there a program is a problem once."""
+    island = island_of_problem(row["problem_id"], row["teacher_id"], config.population.islands)
+    return row["problem_type"], row["program_key"], island
+
+
+def test_no_program_is_a_problem_of_one_type_twice_on_an_island(audited: Path, config: Config) -> None:
     first = "teacher_id <> 'anchor'" if config.anchors.source in ("replay", "peers") else "true"
     rows = ask(
-        audited,
-        "SELECT count(*) AS n, count(DISTINCT problem_type || program_key) AS distinct_n FROM problems "
-        f"WHERE {first}",
+        audited, f"SELECT problem_type, program_key, problem_id, teacher_id FROM problems WHERE {first}"
     )
-    assert rows[0]["n"] == rows[0]["distinct_n"] > 0
+    assert len(rows) == len({place(row, config) for row in rows}) > 0
 
 
 def test_what_is_asked_again_was_solved_no_more_often_than_asked_for(audited: Path, config: Config) -> None:
     if config.anchors.source != "replay":
         pytest.skip("nothing is asked again")
-    rows = ask(
-        audited,
-        """SELECT a.problem_id, o.solve_rate, o.inputs = a.inputs AND o.outputs = a.outputs AS same
-           FROM problems a LEFT JOIN problems o USING (problem_type, program_key)
-           WHERE a.teacher_id = 'anchor' AND o.generation < a.generation AND o.solve_rate IS NOT NULL
-           QUALIFY row_number() OVER (PARTITION BY a.problem_id ORDER BY o.generation DESC) = 1""",
-    )
-    (anchors,) = ask(audited, "SELECT count(*) AS n FROM problems WHERE teacher_id = 'anchor'")
-    assert len(rows) == anchors["n"] > 0
-    largest = config.anchors.parameters["largest"]
-    assert all(row["same"] and 0.0 < row["solve_rate"] <= largest for row in rows)
+    played = ask(audited, "SELECT * FROM problems ORDER BY generation")
+    newest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    asked = config.anchors.parameters
+    for _, own in groupby(played, itemgetter("generation")):
+        rows = list(own)
+        for row in (row for row in rows if row["teacher_id"] == ids.ANCHOR):
+            before = newest[place(row, config)]
+            assert (row["inputs"], row["outputs"]) == (before["inputs"], before["outputs"])
+            assert asked.get("frontier") or 0.0 < before["solve_rate"] <= asked.get("largest", 1.0)
+        newest |= {place(row, config): row for row in rows if row["solve_rate"] is not None}
+    assert any(row["teacher_id"] == ids.ANCHOR for row in played)
 
 
 def test_lineage_is_whole(audited: Path, config: Config) -> None:
@@ -216,15 +227,15 @@ def test_children_go_on_at_their_parents_age(audited: Path, config: Config) -> N
     ]
     for row in kept:
         own, *parents = (
-            read_state(run.adapter_folder(member, row["generation"])).steps
+            read_state(run.adapter_folder(member, row["generation"]))
             for member in (row["member_id"], *row["parent_ids"])
         )
-        assert own == (round(sum(parents) / len(parents)) if config.evolve.inherit else 0)
+        assert own.steps == (mean_steps(parents) if config.evolve.inherit else 0)
     assert kept or CHOSEN or not evolves(config)
 
 
 def test_tokens_are_those_of_the_completions_and_of_their_advantages(
-    audited: Path, generations: range
+    audited: Path, config: Config, generations: range
 ) -> None:
     told = ask(audited, "FROM tokens")
     for role, view, owner in (("teacher", "proposals", "teacher_id"), ("student", "attempts", "student_id")):
@@ -233,7 +244,7 @@ def test_tokens_are_those_of_the_completions_and_of_their_advantages(
             f"""SELECT generation, {owner} AS member_id, sum(prompt_tokens) AS prompt_tokens,
                        sum(completion_tokens) AS generated_tokens,
                        coalesce(sum(completion_tokens) FILTER (learns AND advantage IS NOT NULL), 0) AS trained_tokens,
-                       bool_or(learns AND coalesce(advantage, 0) <> 0)::INT AS updates
+                       bool_or(learns AND coalesce(advantage, 0) <> 0)::INT AS learnt
                 FROM {view} JOIN (
                     SELECT member_id AS {owner}, coalesce(died_generation, 1_000_000) AS died FROM members
                 ) USING ({owner}), LATERAL (SELECT generation <= died AS learns) GROUP BY generation, {owner}""",
@@ -241,7 +252,9 @@ def test_tokens_are_those_of_the_completions_and_of_their_advantages(
         rows = {(row["generation"], row["member_id"]): row for row in told if row["role"] == role}
         assert len(rows) >= len(counted) >= len(generations)
         for row in counted:
-            assert row.items() <= rows.pop((row["generation"], row["member_id"])).items()
+            found, learnt = rows.pop((row["generation"], row["member_id"])), row.pop("learnt")
+            assert row.items() <= found.items()
+            assert learnt <= found["updates"] <= learnt * config.update.minibatches
         assert not any(row["generated_tokens"] for row in rows.values()), "only the idle are left"
 
 

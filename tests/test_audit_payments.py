@@ -63,6 +63,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
     rows = ask(
         audited,
         f"""SELECT p.proposal_id, p.teacher_id, p.verdict, p.reward, count(a.attempt_id) AS n,
+                  any_value(h.teacher_reward) AS inherited,
                   avg((a.verdict = 'correct')::INT) AS p, any_value(q.chance) AS c,
                   count(any_value(q.problem_id)) OVER (
                       PARTITION BY p.generation, p.teacher_id, p.problem_type, any_value(q.lines_of_code)
@@ -74,6 +75,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
                   ) AS new_cell
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            LEFT JOIN problems q ON q.problem_id = p.problem_id
+           LEFT JOIN hyperparameters h ON h.member_id = p.teacher_id AND h.generation = p.generation - 1
            GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation, p.teacher_id""",
     )
     asked = len(generations) * config.proposals
@@ -84,9 +86,8 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
             expected = None if row["verdict"] == "infrastructure" else config.grade.teacher_invalid
         else:
             assert 0.0 <= row["c"] <= config.verify.largest_chance
-            rules = config.grade.model_copy(
-                update={"teacher_reward": config.grade.reward_of(ids.slot_of(row["teacher_id"]))}
-            )
+            paid_by = row["inherited"] or config.grade.reward_of(ids.slot_of(row["teacher_id"]))
+            rules = config.grade.model_copy(update={"teacher_reward": paid_by})
             known = (rules, row["new_cell"], problems[row["proposal_id"]])
             expected = None if row["n"] == 0 else payment(row["p"], row["n"], row["c"], *known)
             if expected and expected > 0.0:

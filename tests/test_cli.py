@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from command import populora
-from conftest import PATIENCE, ask, small_config
+from conftest import GENERATIONS, PATIENCE, ask, small_config
 from store_run import write_run
 from typer.testing import CliRunner
 
@@ -156,6 +156,19 @@ def test_a_rerun_that_changes_nothing_says_why(copy_of: Callable[[], Path]) -> N
     assert "making match of generation 1 again" in done.stdout
     assert "match    unchanged" in done.stdout
     assert "its seed are the same; --seed N draws again" in done.stdout
+    assert f" --generations {GENERATIONS + 10} goes on from here" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("generation", "further"), [(1, ""), (GENERATIONS, f" --generations {GENERATIONS + 10}")]
+)
+def test_a_fork_names_the_command_that_trains_it_further(
+    finished: Path, tmp_path: Path, generation: int, further: str
+) -> None:
+    to = tmp_path / "forked"
+    done = populora("fork", finished, "--generation", generation, "--to", to)
+    assert done.returncode == 0, done.stderr
+    assert f"resume {to}{further} goes on from there" in done.stdout
 
 
 def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -> None:
@@ -238,6 +251,9 @@ def test_options_that_do_not_go_together_are_refused(finished: Path, tmp_path: P
         (("evaluate", str(finished), "--base", "tiny"), "a run has a base already"),
         (("evaluate", str(tmp_path / "adapter"), "--generation", "1"), "no members and no generations"),
         (("study", "--dry-run", "release", "--to", "x"), "options stand behind"),
+        (("inspect", str(finished), "--problem", "P", "--member", "M"), "--problem and --member do not go"),
+        (("inspect", str(finished), "--problem", "P", "--generation", "1"), "--problem and --generation do"),
+        (("inspect", str(finished), "--member", "M", "--stage", "solve"), "--member and --stage do not go"),
     ]
     for arguments, told in asked:
         done = populora(*arguments)

@@ -78,6 +78,8 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+NAMED_BY_PROGRAM = "PIVOT (SELECT program FROM problems) ON program USING count(*)"
+"""A question whose columns are named by what a model wrote."""
 COMMANDS = {
     "inspect": ("inspect", "{run}", "--problem", "prob-g0001-t00-code_o-0000"),
     "table": ("query", "{run}", "SELECT program FROM problems"),
@@ -85,6 +87,8 @@ COMMANDS = {
     "json": ("query", "{run}", "SELECT program FROM problems", "--format", "json"),
     "markdown": ("query", "{run}", "SELECT program FROM problems", "--format", "markdown"),
     "one under another": ("query", "{run}", "FROM problems"),
+    "csv header": ("query", "{run}", NAMED_BY_PROGRAM, "--format", "csv"),
+    "markdown header": ("query", "{run}", NAMED_BY_PROGRAM, "--format", "markdown"),
 }
 
 
@@ -211,6 +215,39 @@ def test_rows_are_written_to_a_file_as_its_name_says(hostile_run: Path, tmp_path
         text = output.read_text()
         assert all(row["attempt_id"] in text for row in rows)
         assert text.startswith({"rows.csv": "attempt_id,", "rows.md": "| attempt_id |"}.get(name, ("{", "┏")))
+
+
+TOOK = "1 months 2 days 93.447668 seconds"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.md", "rows.parquet", "rows.txt"])
+def test_an_interval_is_written_in_words_that_sql_reads_again(
+    hostile_run: Path, tmp_path: Path, name: str
+) -> None:
+    output = tmp_path / name
+    sql = f"SELECT INTERVAL '{TOOK}' AS took, INTERVAL 0 DAY AS at_once, NULL::INTERVAL AS never"
+    with Catalogue(hostile_run, locked=True) as catalogue:
+        save_answer(catalogue.query(sql), format_of(None, output), output)
+        assert catalogue.rows(f"SELECT '{TOOK}'::INTERVAL = INTERVAL '{TOOK}' AS same") == [{"same": True}]
+        save_answer(catalogue.query(f"{sql} WHERE false"), format_of(None, output), tmp_path / "empty")
+    if name == "rows.parquet":
+        told = {"took": TOOK, "at_once": "0 seconds", "never": None}
+        assert pq.read_table(output).to_pylist() == [told]
+        assert pq.read_table(tmp_path / "empty").num_rows == 0
+    else:
+        assert TOOK in output.read_text() and "0 seconds" in output.read_text()
+
+
+def test_a_column_that_parquet_has_no_type_for_is_named_with_a_way_out(
+    hostile_run: Path, tmp_path: Path
+) -> None:
+    with Catalogue(hostile_run) as catalogue:
+        answer = catalogue.query(f"SELECT [INTERVAL '{TOOK}'] AS took")
+        save_answer(answer, "json", tmp_path / "rows.jsonl")
+        with pytest.raises(ConfigError, match="Parquet has no type") as refused:
+            save_answer(answer, "parquet", tmp_path / "rows.parquet")
+    assert "CAST(" in refused.value.fix and not (tmp_path / "rows.parquet").exists()
+    assert json.loads((tmp_path / "rows.jsonl").read_text()) == {"took": [TOOK]}
 
 
 def test_a_text_with_any_line_end_is_one_cell_of_csv(hostile_run: Path, tmp_path: Path) -> None:

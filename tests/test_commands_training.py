@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shlex
 import sys
@@ -15,11 +16,13 @@ from conftest import ran, small_config
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
+from populora_core.commands.console import ConsoleObserver
 from populora_core.commands.training import trainer
 from populora_core.lifecycle import loop
 from populora_core.runs.run import Run
 from populora_core.support.errors import EXIT_INTERRUPTED
 from populora_core.support.shipped import REPOSITORY
+from populora_core.terminal.screen import Screen
 
 URL = "http://127.0.0.1:9/api"
 
@@ -95,3 +98,14 @@ def test_an_interrupted_rerun_is_repeated_and_not_resumed(
     done = CliRunner().invoke(app, words)
     assert done.exit_code == EXIT_INTERRUPTED
     assert f"populora {shlex.join(words)} goes on from there" in done.output
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"), [("evaluate-tiny", "held-out problems"), ("assemble-tiny", "assemble-tiny is made")]
+)
+def test_progress_tells_of_every_stage_also_of_a_plug_ins(tmp_path: Path, stage: str, told: str) -> None:
+    seen = io.StringIO()
+    with ConsoleObserver(Screen(file=seen, width=120, force_terminal=True), tmp_path, 3) as observer:
+        observer.stage_started(2, stage)
+        assert observer.position == f"{stage} of generation 2"
+    assert f"generation 2: {told}" in seen.getvalue()

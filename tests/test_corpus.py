@@ -16,6 +16,7 @@ from base_model.steps.documents import Corpus
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.config.load import Config
 from populora_core.learner.rows import CorpusText
+from populora_core.lifecycle.loop import fork, rerun
 from populora_core.model.base import load_vocabulary
 from populora_core.problems.dialects import dialect
 from populora_core.runs.preflight import check_changed, preflight
@@ -132,3 +133,6 @@ def test_every_member_that_learns_has_texts_as_the_share_is_to_its_completions(t
         pytest.raises(ProblemError, match="has changed since generation 1"),
     ):
         run_generation(session, 1)
+    with Session(fork(Run.open(run), 1, tmp_path / "fork", config)) as session:
+        again = rerun(session, 1, "update")
+    assert again[0].manifest.config["update"]["corpus"] != manifest.config["update"]["corpus"]

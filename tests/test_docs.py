@@ -260,7 +260,10 @@ def test_what_troubleshooting_quotes_is_what_the_program_says() -> None:
     assert [span for span in sorted(quoted) if span not in said] == []
 
 
-def test_the_table_of_entry_points_has_every_group_that_code_asks_for() -> None:
+OURS_ALONE = {"pages", "sharing"}  # one name is asked for, and our plug-in has it
+
+
+def test_the_table_of_entry_points_has_every_group_that_another_package_can_use() -> None:
     page = (REPOSITORY / "docs" / "how-to.md").read_text()
     rows = re.findall(r"^\| (`populora\..+?) \|", page, re.MULTILINE)
     told = {group for row in rows for group in re.findall(r"`(?:populora)?\.(\w+)`", row)}
@@ -268,7 +271,7 @@ def test_the_table_of_entry_points_has_every_group_that_code_asks_for() -> None:
     asked = set(re.findall(r'\b(?:group=|GROUP = |installed_entries\()"populora\.(\w+)"', code))
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     assert {group.removeprefix("populora.") for group in project["entry-points"]} <= asked
-    assert told == asked
+    assert told == asked - OURS_ALONE
 
 
 def test_what_the_table_of_changes_names_is_there() -> None:

@@ -23,6 +23,7 @@ from flows.finished import joined
 from flows.forms import chosen_runs, in_the_form, is_random, run_folder
 from flows.launch import Preset, resume, unreviewed
 from flows.notify import on_end
+from flows.study import study
 from flows.ui import serve
 from populora_core.runs.session import Session
 from populora_core.support.errors import ConfigError, PopuloraError, ServerUnreachable
@@ -67,6 +68,13 @@ def test_a_stage_to_make_again_needs_its_generation(tmp_path: Path) -> None:
     state = resume.fn(str(tmp_path), redo_stage="solve")
     assert state.is_failed()
     assert "needs a generation and a name" in (state.message or "")
+
+
+def test_a_study_file_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    state = study.fn("~/absent.toml")
+    assert state.is_failed()
+    assert str(tmp_path / "absent.toml") in (state.message or "")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import contents, ran
+from conftest import commits, contents, ran, small_config, start
+
+from populora_core.config.machinery import SamplerSection
+from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.lifecycle.loop import train
+from populora_core.model.base import load_vocabulary
+from populora_core.runs.session import Session
+from populora_core.runs.trackers import Trackers, TrackerWarning
+from populora_core.sampler.engines import open_sampler
+from populora_core.sampler.spec import ModelSpec
+from populora_core.sharing.places import STORES, open_objects
+from populora_core.support.errors import ConfigError
+from populora_core.support.trust import remember
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROJECT = """\
@@ -93,6 +105,24 @@ def shards_of(directory: Path) -> None:
     print(sum(len(manifest["extra"].get("shards", ())) for manifest in manifests))
 """
 
+HALVES = """\
+class Half:
+    "Lacks one method of each kind."
+    name, remote, pids, url = "half", False, (), ""
+    def __init__(self, *given) -> None: ...
+    compute = close = load = generate = rest = lambda self, *given: None
+"""
+
+
+@pytest.fixture
+def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The place of a class that is a compute backend without a sandbox, and an engine that cannot score."""
+    (tmp_path / "halves.py").write_text(HALVES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "halves", raising=False)
+    remember(["halves:Half"])
+    return "halves:Half"
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -136,6 +166,38 @@ def test_what_no_package_brings_is_refused_with_what_the_installed_ones_do(
 ) -> None:
     refused = populora(site, tmp_path, "run", "--preset", "quick", "--dry-run", "--set", setting)
     assert refused.returncode == 2 and said in " ".join(refused.stderr.split())
+
+
+@pytest.mark.sandbox
+def test_a_backend_that_lacks_a_method_ends_a_run_before_its_first_stage(half: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", small_config(compute={"backend": half}))
+    with (
+        Session(run) as session,
+        pytest.raises(ConfigError, match=r"compute backend halves:Half has no method `sandbox`"),
+    ):
+        train(session, 1)
+    assert commits(run.directory) == {}
+
+
+def test_an_engine_that_lacks_a_method_is_refused_before_it_samples(half: str) -> None:
+    chosen = SamplerSection(engine=half)
+    spec = ModelSpec(BaseSection(), AdapterSection(), "none", chosen, members=2, sleeps=False)
+    vocabulary = load_vocabulary(spec.base.folder())
+    with pytest.raises(ConfigError, match="engine halves:Half has no method `score`"):
+        open_sampler(spec, vocabulary, lambda: pytest.fail("it has a base of its own"))
+
+
+def test_a_store_and_a_tracker_that_lack_a_method_are_told_which(
+    half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(tmp_path / "run", small_config(trackers={"use": (half,)}))
+    with Trackers(run) as trackers, pytest.warns(TrackerWarning, match="has no method `follow`"):
+        trackers.follow([])
+    import halves
+
+    monkeypatch.setitem(STORES.made, "half", halves.Half)
+    with pytest.raises(ConfigError, match="has no method `put`"):
+        open_objects("half://shelf")
 
 
 @pytest.mark.thorough

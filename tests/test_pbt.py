@@ -123,6 +123,7 @@ def test_of_few_turns_a_light_weight_has_its_share_in_the_mean() -> None:
         ({"pbt": {"temperature": [2.0, 1.0]}}, "lowest and a highest"),
         ({"pbt": {"replay": [0.5, 2.0]}}, "anchors.share"),
         ({"pbt": {"temperature": [0.5, 2.0]}, "match": {"hall_of_fame": 0.5}}, "hall_of_fame"),
+        ({"pbt": {"teacher_reward": ["zone", "azr"]}, "match": {"hall_of_fame": 0.5}}, "hall_of_fame"),
         (
             {"pbt": {"learning_rate": [1e-4, 1e-3]}, "update": {"teacher_learning_rate": 1e-3}},
             "teacher_learning",

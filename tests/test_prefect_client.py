@@ -51,6 +51,35 @@ def test_a_proxy_is_not_asked_for_a_server_of_this_machine(given: dict[str, str]
     assert [word in ("True", "1") for word in said.stdout.split()] == [True, bool(given), False]
 
 
+def test_the_environment_names_the_server_before_a_running_ui_and_that_before_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    import flows
+    from flows.commands import server_url
+    from flows.server import existing_server
+
+    def asked() -> str:
+        """The server that a run names on the screen, and the one that its flow runs go to."""
+        named = server_url()
+        with existing_server() as url:
+            assert named == url == PREFECT_API_URL.value()
+        return named
+
+    monkeypatch.setattr(flows, "PREFECT_UI", tmp_path / "populora.address")
+    monkeypatch.setattr(flows, "PREFECT_KEY", tmp_path / "populora.key")
+    monkeypatch.setattr(flows, "quieten_prefect", lambda home: None)  # it would outlast the test
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    ui, production = "http://127.0.0.1:9/api", "https://production.example/api"
+    with temporary_settings({PREFECT_API_URL: production}):
+        assert asked() == production
+        with flows.announced(ui):
+            assert asked() == ui
+            monkeypatch.setenv("PREFECT_API_URL", production)
+            assert asked() == production
+
+
 class Flaky:
     """Answers as it is told; runs generations where it does."""
 

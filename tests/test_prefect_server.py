@@ -7,27 +7,34 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPConnection
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from inspect import getsource
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import httpx
 import pytest
 from conftest import GENERATIONS, PATIENCE, alive, contents, ran, wait_for
 from prefect_key import PrefectKey
 
-from flows.deploy import POOL
+import flows
+from flows.deploy import NIGHTLY, POOL, remove_missed_nights
 from flows.ui import pause_pool
 from populora_core.lifecycle.loop import fork
+from populora_core.report.write import token_of
 from populora_core.runs.heartbeat import Beat
 from populora_core.runs.lock import lock
 from populora_core.runs.run import Run
 from populora_core.stages.table import STAGE_NAMES
+from populora_core.store.record import RECORD
 from populora_core.support.processes import descendants
 
 pytestmark = [pytest.mark.foreign, pytest.mark.thorough]
@@ -82,12 +89,23 @@ class Server:
         self.process.wait()
         wait_for(lambda: not any(map(alive, children)))
 
-    def found(self, what: str) -> list[dict[str, Any]]:
-        """All flows, flow runs or work pools, asked with the key."""
+    def ask(self, path: str, body: object) -> Any:
+        """The answer to a request with the key."""
         auth = PrefectKey(self.url, self.key)
-        answer = httpx.post(f"{self.url}/{what}/filter", json={}, timeout=PATIENCE, auth=auth)
-        found: list[dict[str, Any]] = answer.json()
+        return (
+            httpx.post(f"{self.url}/{path}", json=body, timeout=PATIENCE, auth=auth).raise_for_status().json()
+        )
+
+    def found(self, what: str, **where: Any) -> list[dict[str, Any]]:
+        """All flows, flow runs, artifacts or work pools, or those where something holds."""
+        found: list[dict[str, Any]] = self.ask(f"{what}/filter", where)
         return found
+
+    def asked(self) -> AbstractContextManager[object]:
+        """A block in which this process asks the server."""
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+        return temporary_settings({PREFECT_API_URL: self.url, PREFECT_API_AUTH_STRING: self.key})
 
     def flow_runs(self, directory: Path) -> list[tuple[str, str]]:
         """(name, state) of every flow run of a run's."""
@@ -252,7 +270,6 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
     server: Server, tmp_path: Path
 ) -> None:
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
     from prefect.states import Pending, Running, Suspended
 
     from flows.server import crash_orphaned_flow_runs
@@ -267,8 +284,7 @@ def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_som
         "nightly": (Running(), {"run_dirs": ["runs"]}),
         "waits": (Suspended(), {"run_dir": str(left)}),
     }
-    known = {PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.key}
-    with temporary_settings(known), get_client(sync_client=True) as client:
+    with server.asked(), get_client(sync_client=True) as client:
         deployment = client.create_deployment(client.create_flow_from_name("power cut"), "power cut")
         ids = {}
         for name, (state, parameters) in asked.items():
@@ -312,6 +328,130 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     # What belonged to processes that other tests killed meanwhile is removed, too.
     others = [line for line in again if line.startswith(("removed the sandbox ", "removed /"))]
     assert again == (others or ["nothing was left behind"])
+
+
+def test_generations_of_a_killed_terminal_run_are_set_to_crashed_where_their_lock_tells(
+    server: Server, tmp_path: Path
+) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.states import Running
+
+    from flows.server import crash_orphaned_flow_runs
+    from flows.train import generation
+
+    ids: dict[str, UUID] = {}
+
+    def states() -> dict[str, str | None]:
+        return {name: client.read_flow_run(number).state_name for name, number in ids.items()}
+
+    with server.asked(), get_client(sync_client=True) as client:
+        for name in ("alive", "killed", "elsewhere"):
+            folder = tmp_path / name
+            given = {"run_dir": str(folder), "run_name": name, "generation": 3}
+            ids[name] = client.create_flow_run(generation, name=name, parameters=given, state=Running()).id
+            if name != "elsewhere":
+                folder.mkdir()
+                (folder / RECORD).touch()
+        with lock(tmp_path / "alive"):
+            shared = server.url.replace("127.0.0.1", "localhost")
+            with temporary_settings({PREFECT_API_URL: shared}):
+                crash_orphaned_flow_runs()
+            assert states() == dict.fromkeys(ids, "Running"), "another machine may have the same path"
+            crash_orphaned_flow_runs()
+        assert states() == {"alive": "Running", "killed": "Crashed", "elsewhere": "Running"}
+        for number in ids.values():
+            client.delete_flow_run(number)
+
+
+def test_of_nights_that_were_missed_the_newest_is_left(server: Server) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.schedules import CronSchedule
+    from prefect.states import Scheduled
+
+    now = datetime.now(UTC)
+    far = CronSchedule(
+        cron=f"{now.minute} {(now.hour + 12) % 24} * * *", timezone="UTC"
+    )  # none is due meanwhile
+    nights = DeploymentScheduleCreate(schedule=far)
+    days = {
+        "start_time": (now - timedelta(days=3)).isoformat(),
+        "end_time": (now + timedelta(days=2)).isoformat(),
+    }
+
+    def times(deployment: UUID) -> set[datetime]:
+        runs = server.found("flow_runs", deployments={"id": {"any_": [str(deployment)]}})
+        return {datetime.fromisoformat(run["expected_start_time"]) for run in runs if run["auto_scheduled"]}
+
+    with server.asked(), get_client(sync_client=True) as client:
+        flow = client.create_flow_from_name("nights")
+        made = [client.create_deployment(flow, name, schedules=[nights]) for name in (NIGHTLY, "of a user")]
+        nightly, other = made
+        by_hand = client.create_flow_run_from_deployment(
+            nightly, state=Scheduled(scheduled_time=now - timedelta(days=2))
+        )
+        for deployment in made:
+            server.ask(f"deployments/{deployment}/schedule", days | {"min_runs": 9})
+        planned = times(nightly)
+        past = sorted(time for time in planned if time < now)
+        assert len(past) == 3
+        remove_missed_nights()
+        assert planned - times(nightly) == set(past[:2])
+        assert times(other) >= planned
+        assert client.read_flow_run(by_hand.id).state_name in ("Scheduled", "Late")
+        for deployment in made:
+            client.delete_deployment(deployment)
+
+
+def test_a_review_that_no_one_answers_is_told_of_once(server: Server) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.server.services import pause_expirations
+    from prefect.states import Failed, Suspended
+
+    from flows.launch import resume
+    from flows.server import EXPIRED, unanswered_reviews
+
+    assert EXPIRED in getsource(pause_expirations)
+    with server.asked(), get_client(sync_client=True) as client:
+        run = client.create_flow_run(
+            resume, parameters={"run_dir": "runs/a", "review": True}, state=Suspended()
+        )
+        assert [*unanswered_reviews()] == []
+        client.set_flow_run_state(run.id, Failed(message=EXPIRED), force=True)  # as that service does
+        ((flow, told, state),) = unanswered_reviews()
+        assert (flow.name, told.id, state.name) == ("resume", run.id, "Failed")
+        found = client.read_flow_run(run.id).state
+        assert found is not None and found.message == state.message and "Retry" in str(state.message)
+        assert [*unanswered_reviews()] == []
+        client.delete_flow_run(run.id)
+
+
+@pytest.mark.loop
+@pytest.mark.sandbox
+def test_a_terminal_run_shows_itself_and_its_report_at_a_running_ui_whatever_the_profile_names(
+    server: Server, copy_of: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, directory = tmp_path / "home", copy_of().rename(tmp_path / tmp_path.name)
+    home.mkdir()
+    (home / "populora.key").write_text(server.key)
+    (home / "profiles.toml").write_text(
+        'active = "there"\n[profiles.there]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n'
+    )
+    monkeypatch.setattr(flows, "PREFECT_UI", home / "populora.address")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    resume = ["-m", "populora_core.commands", "resume", directory, "--generations", str(GENERATIONS + 1)]
+    with flows.announced(server.url):
+        done = ran([sys.executable, *resume], cwd=ROOT, env=environment | {"PREFECT_HOME": str(home)})
+    assert done.returncode == 0, done.stderr
+    assert f"Prefect shows this run at {server.url.removesuffix('/api')}/runs" in done.stdout
+    assert server.flow_runs(directory) == [(f"{directory.name} g{GENERATIONS + 1:04d}", "Completed")]
+    address = urlsplit(server.url)
+    link = (
+        f"http://{address.hostname}:{(address.port or 0) + 1}/{token_of(server.key, directory)}{directory}/"
+    )
+    shown = [each["data"] for each in server.found("artifacts") if directory.name in str(each["data"])]
+    assert shown and all(link in text for text in shown)
 
 
 FROM_THE_FORMS = """

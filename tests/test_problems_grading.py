@@ -10,7 +10,7 @@ import pytest
 from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.instruct import fence
 from populora_core.problems.grading import check_proposals, judge_attempts
-from populora_core.problems.model import Problem
+from populora_core.problems.model import Draft, Problem
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
 from populora_core.sandbox.jobs import Job, JobResult
 from populora_core.sandbox.status import Status
@@ -49,6 +49,20 @@ def attempt(completion: str, finish: str = "stop") -> dict[str, Any]:
 def test_a_good_proposal_is_valid_with_its_outputs() -> None:
     (check,) = check_proposals(COMPACT, Table(), [proposal(f"{PROGRAM}\n#4")])
     assert (check.verdict, check.outputs) == (ProposalVerdict.VALID, ("5",))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("compact", ProposalVerdict.FORMAT_ERROR), ("instruct", ProposalVerdict.VALID)]
+)
+def test_a_draft_may_spell_what_is_no_token_of_its_dialect(name: str, verdict: ProposalVerdict) -> None:
+    """A teacher's own proposal that spells it is valid in `instruct`, and is replayed as a draft."""
+    program = "def f(x):\n return x+len('<eos>')-4"
+    spoken = dialect(name)
+    (check,) = check_proposals(spoken, Table(), [Draft("code_o", program, ("(4,)",), "")])
+    assert check.verdict is verdict
+    written = answered(fence("python", program), fence("input", "4"))
+    (own,) = check_proposals(dialect("instruct"), Table(), [proposal(written)])
+    assert own.verdict is ProposalVerdict.VALID
 
 
 def test_a_proposal_that_was_cut_off_is_a_format_error_though_it_would_parse() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from byte_tokenizer import CHAT, byte_tokenizer
 
+from populora_core.problems.dialects import dialect
 from populora_core.problems.dialects.compact import CompactDialect, compact_output
+from populora_core.problems.dialects.dialect import unspelt
 from populora_core.problems.dialects.instruct import InstructDialect
 from populora_core.problems.model import Problem
 from populora_core.sandbox.literals import canonical
@@ -62,6 +64,51 @@ def test_a_special_token_without_a_name_is_not_spelled_either(tokenizer):
     program = f"def f(x):\n return x+'{header}'"
     prompt = INSTRUCT.solve_prompt(Problem("p", "code_o", program, ("('a',)",), ("'a'",), ""))
     assert tokenizer.convert_tokens_to_ids(header) not in INSTRUCT.encode(tokenizer, prompt)
+
+
+END = "<|im_end|>"
+LITERALS = (
+    f"'{END}'",
+    rf"'it\'s \\{END}{END}'",
+    f'"it\'s {END}"',
+    f"b'{END}'",
+    rf"r'\d{END}\n'",
+    f"'''two\n{END}\nlines'''",
+    f'R"""{END}\n"""',
+    f"f'{END}'",
+)
+
+
+@pytest.mark.parametrize("name", ["instruct", "repl", "assert", "chat"])
+@pytest.mark.parametrize("source", LITERALS)
+def test_a_program_is_shown_with_the_values_that_it_has(tokenizer, name: str, source: str) -> None:
+    spoken, program = dialect(name), f"def f(x):\n    # don't\n    return len({source}) + x"
+    tokenizer.chat_template = CHAT
+    ask = spoken.solve_prompt(Problem("p", "code_o", program, ("(1,)",), ("9",), ""))
+    plain = spoken.solve_prompt(Problem("p", "code_o", PROGRAM, ("(1,)",), ("9",), ""))
+    tokens, end = spoken.encode(tokenizer, ask), tokenizer.eos_token_id
+    assert tokens.count(end) == spoken.encode(tokenizer, plain).count(end)
+    shown = tokenizer.decode(tokens).rpartition("return len(")[2].partition(") + x")[0]
+    assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(source))
+
+
+@pytest.mark.parametrize("name", ["instruct", "repl", "assert"])
+def test_a_value_is_shown_as_a_literal_of_the_same_value(tokenizer, name: str) -> None:
+    value = f"['{END}', {{'a': '<{END}>'}}]"
+    tokenizer.chat_template = None
+    ask = dialect(name).solve_prompt(Problem("p", "code_i", PROGRAM, ("(1,)",), (value,), ""))
+    shown = tokenizer.decode(dialect(name).encode(tokenizer, ask))
+    (line,) = [line for line in shown.split("\n") if "{'a':" in line]
+    assert END not in shown
+    assert ast.literal_eval(line[line.index("[") : line.index("]") + 1]) == ast.literal_eval(value)
+
+
+def test_a_special_token_among_operators_or_words_is_split(tokenizer) -> None:
+    from transformers import AddedToken
+
+    tokenizer.add_tokens(AddedToken("<s>", special=True))
+    assert unspelt(tokenizer, "don't say <s>: x = a<s>b") == "don't say < s>: x = a< s>b"
+    assert unspelt(tokenizer, "it's '<t>'") == "it's '<t>'"
 
 
 def test_compact_encodes_the_prompt_alone(tokenizer):

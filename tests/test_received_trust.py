@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from populora_core.config.load import Config, apply_overrides
 from populora_core.lifecycle.export import export_member
 from populora_core.model.base import base_digest
 from populora_core.problems.dialects import DIALECTS
-from populora_core.runs.preflight import places
+from populora_core.runs.preflight import check_changed, inherited, places
 from populora_core.runs.run import Run, sources
 from populora_core.runs.session import Session
 from populora_core.support import owner, trust
@@ -168,6 +169,75 @@ def test_a_received_run_reads_no_file_beside_it_that_the_user_has_not_named(
     assert f"not named yourself: {file}" in ended(words[0], str(run), *words[1:])
     with pytest.raises(ConfigError, match=f"not named yourself: {file}"), Session(Run.open(run)):
         pass
+
+
+def forked(run: Path, *words: str) -> str:
+    """What a fork of a run ends with that it should not."""
+    return ended("fork", str(run), "--generation", "0", "--to", str(run.with_name("forked")), *words)
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_fork_with_other_settings_reads_no_file_that_the_user_has_not_named(
+    mine: Path, tmp_path: Path, what: str
+) -> None:
+    file = tmp_path / "mine"
+    file.touch()
+    run = with_file(tmp_path / "run", what, file)
+    before = Run.open(run).config
+    assert f"not named yourself: {file}" in forked(run, "--set", "run.seed=3")
+    with pytest.raises(ConfigError, match=f"not named yourself: {file}"):  # where no one can be asked
+        check_changed(apply_overrides(before, ["run.seed=3"]), before, "the settings of the form")
+    forked(run, "--trust", str(file))
+    trust.forget()
+    trust.require_trusted(str(file))
+
+
+def asking(suite: Path, benchmark: str) -> Path:
+    suite.write_text(
+        f'suite = "asked"\n[[benchmarks]]\nbenchmark = "{benchmark}"\ndataset = "bundled:tiny.parquet"\n'
+    )
+    return suite
+
+
+def test_a_fork_imports_no_benchmark_that_only_the_suite_of_a_received_run_names(
+    mine: Path, tmp_path: Path
+) -> None:
+    (mine / "judged_by_them.py").write_text("def thing(): ...\n")
+    suite = asking(tmp_path / "sent.toml", "judged_by_them:thing")
+    run, words = with_file(tmp_path / "run", "suite", suite), ("--set", "evaluate.report_every=5")
+    assert f"not named yourself: {suite}" in forked(run, *words)
+    assert "not named yourself: judged_by_them:thing" in forked(run, *words, "--trust", str(suite))
+    assert "judged_by_them" not in sys.modules and not trust.is_trusted("judged_by_them:thing")
+    assert "judged_by_them:thing has no" in forked(run, *words, "--trust", "judged_by_them:thing")
+
+
+def test_a_fork_imports_what_a_suite_of_the_users_own_names(mine: Path, tmp_path: Path) -> None:
+    (mine / "judged_by_me.py").write_text("def thing(): ...\n")
+    suite = asking(tmp_path / "own.toml", "judged_by_me:thing")
+    words = ("--set", f"evaluate.suite={suite}", "--set", "evaluate.report_every=5")
+    assert "judged_by_me:thing has no" in forked(received(tmp_path / "run"), *words)
+
+
+@pytest.mark.parametrize(
+    ("sections", "switch", "source"),
+    [
+        ({"anchors": {"parameters": {"path": "/dev/null"}}}, "anchors.share=0.2", "/dev/null"),
+        ({"update": {"corpus": "/dev/null"}}, "update.corpus_share=0.2", "/dev/null"),
+        ({"compute": {"address": "them:6379"}}, "compute.backend=ray", "ray://them:6379"),
+        (
+            {"trackers": {"wandb": {"mode": "online", "entity": "them"}}},
+            'trackers.use=["wandb"]',
+            "wandb://them/populora",
+        ),
+    ],
+    ids=["anchors", "corpus", "cluster", "account"],
+)
+def test_what_a_received_run_names_and_does_not_use_is_not_the_users_by_a_switch(
+    tmp_path: Path, sections: dict[str, dict[str, object]], switch: str, source: str
+) -> None:
+    before = Run.open(received(tmp_path / "run", **sections)).config
+    assert inherited(before, before) == []
+    assert inherited(apply_overrides(before, [switch]), before) == [source]
 
 
 @pytest.mark.parametrize("what", FILES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -200,6 +201,23 @@ def test_an_owner_of_an_earlier_boot_is_gone_and_one_out_of_sight_is_not() -> No
     assert not Owner(me.boot, me.namespace + 1, me.pid, "1").is_gone()
 
 
+# The kernel keeps 15 bytes of a process's name, here seven letters and a half.
+NAMED = """
+import ctypes
+from populora_core.sandbox.host import can_spare_uids
+from populora_core.support.processes import Owner
+ctypes.CDLL(None).prctl(15, "обучение.py".encode())  # PR_SET_NAME
+can_spare_uids()
+me = Owner.this_process()
+print(Owner.parse(str(me)) == me and me.started.isdigit() and not me.is_gone())
+"""
+
+
+def test_a_process_whose_name_is_cut_inside_a_letter_is_known() -> None:
+    done = ran([sys.executable, "-c", NAMED])
+    assert done.stdout == "True\n", done.stderr
+
+
 @pytest.mark.docker
 def test_containers_of_ended_processes_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     docker = pytest.importorskip("docker")
@@ -248,6 +266,23 @@ def test_a_folder_of_another_host_is_left_alone() -> None:
     (folder / leftovers.OWNER).write_text(earlier.here)
     leftovers.sweep()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("letter", ["a", "ж"])
+def test_a_folder_lies_where_a_socket_in_it_can_be_bound(
+    letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel counts a path's bytes."""
+    socket_name = "s" * 29
+    with tempfile.TemporaryDirectory(prefix=letter * 30, dir="/tmp") as parent:
+        monkeypatch.setattr(tempfile, "tempdir", parent)
+        folder = leftovers.make_folder("children", len(f"/{socket_name}"))
+        try:
+            assert (folder.parent == Path(parent)) == letter.isascii()
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(folder / socket_name))
+        finally:
+            shutil.rmtree(folder)
 
 
 def test_an_installed_package_names_its_version_and_no_repository_that_holds_it(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, opened, run
 
 from populora_core.sandbox.backends import BACKENDS, BackendReport, describe_backends, open_sandbox
 from populora_core.sandbox.connection import CommandBackend
+from populora_core.sandbox.host import CODECS
 from populora_core.sandbox.jobs import Job, JobResult, Limits, python_of
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
@@ -52,6 +55,35 @@ def f(x):
     return Point(x).x + Colour.RED.value + statistics.mean([x, x]) + int(fractions.Fraction(x))
 """
     assert verify(sandbox, [Job("job", program, ("(3,)",))]) == [JobResult("job", Status.OK, ("10",))]
+
+
+SCRIPTS = ("日本", "한국", "мир", "λόγος", "český", "İş", "café", "plain")
+
+
+def encoded(name: str) -> tuple[str, bytes]:
+    """The first of the texts that the codec can write, and what it writes."""
+    for text in SCRIPTS:
+        with suppress(UnicodeError):
+            there = codecs.encode(text, name)
+            if there != text:  # as rot13 leaves what is no letter of its own
+                return text, there if isinstance(there, bytes) else there.encode()
+    raise AssertionError(name)
+
+
+def test_every_codec_goes_both_ways_inside_as_it_does_outside(sandbox: SandboxPool) -> None:
+    program = """
+import codecs
+def f(name, text):
+    there = codecs.encode(text, name)
+    return codecs.decode(there, name), list(there if type(there) is bytes else there.encode())
+"""
+    names = (*CODECS, "utf-8", "latin1", "windows-1252", "UTF-16LE", "sjis", "rot13")
+    known = {name: encoded(name) for name in names}
+    result = run(sandbox, program, *(repr((name, text)) for name, (text, _) in known.items()))
+    assert result.status is Status.OK, result.error
+    assert dict(zip(names, result.outputs, strict=True)) == {
+        name: repr((text, list(there))) for name, (text, there) in known.items()
+    }
 
 
 def test_the_identity_names_backend_runner_and_python_inside(sandbox: SandboxPool) -> None:

@@ -76,6 +76,14 @@ def test_nothing_but_one_string_may_be_long(text: str) -> None:
         read_result(text, 100_000)
 
 
+@pytest.mark.parametrize("read", [written, parse_literal, canonical_text, read_result])
+def test_an_integer_of_a_text_has_at_most_as_many_bits_as_one_of_an_answer(read):
+    for sign in ("", "-"):
+        read(sign + hex(2**14_000 - 1))
+        with pytest.raises(LiteralTooLong, match="14000 bits"):
+            read(sign + hex(2**14_000))
+
+
 @given(PLAIN)
 def test_canonical_text_parses_back_to_the_same_value(value):
     assert same(parse_literal(canonical(value)), value)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from attack_calls import MACHINE_CODE
+from attacks import ATTACKS
 
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict, attempt_verdict, proposal_verdict
 from populora_core.sandbox.policy import MAX_PROGRAM_CHARS, refuse_program
@@ -19,6 +21,15 @@ from populora_core.sandbox.status import Status
         "def f(x):\n    vars = [x]\n    return vars",
         "if __name__ == '__main__':\n    pass\ndef f(x):\n    print(x)\n    return x",
         "def f(x):\n    return '__' + x + '_name_' + '_____'",
+        "def f(x):\n    match x:\n        case {'id': id}:\n            return id",
+        "def f(x):\n    match x:\n        case [dir, *vars]:\n            return dir, vars",
+        "def f(x):\n    match x:\n        case {'a': 1, **locals}:\n            return locals",
+        "def f(x):\n    match x:\n        case int() | str() as input:\n            return input",
+        "def f(x):\n    try:\n        return 1 // x\n    except ZeroDivisionError as exit:\n        return str(exit)",
+        "from re import compile\nimport math as help\ndef f(x):\n    return bool(compile(x)), help.pi",
+        "class A:\n    __slots__ = ('x', 'y')\n    def __init__(self, x): self.x = x\ndef f(x):\n    return A(x).x",
+        "class A:\n    def __str__(self): return 'a'\n    __repr__ = __str__\ndef f(x):\n    return repr(A())",
+        "class A:\n    def __add__(self, n): return n\n    __radd__ = __add__\ndef f(x):\n    return x + A()",
     ],
 )
 def test_programs_that_only_compute_pass(program: str) -> None:
@@ -49,6 +60,18 @@ def test_programs_that_only_compute_pass(program: str) -> None:
         ("def f(x): return '{0.__class__}'.format(x)", "__class__"),
         ("import operator\ndef f(x): return operator.methodcaller('__reduce__')(x)", "__reduce__"),
         ("def f(x): return f'{x}__dict__'", "__dict__"),
+        ("def f(x):\n    match x:\n        case {'id': n}:\n            return id(n)", "id"),
+        (
+            "def f(x):\n    try:\n        x()\n    except Exception as error:\n        return vars(error)",
+            "vars",
+        ),
+        ("import math as m\ndef f(x):\n    return m.pi, locals()", "locals"),
+        ("class A:\n    __slots__ = ('__dict__',)\ndef f(x): return 1", "__dict__"),
+        ("class A:\n    __repr__ = __import__\ndef f(x): return repr(A())", "__repr__"),
+        ("class A:\n    __class__ = __str__\ndef f(x): return 1", "__class__"),
+        ("class A:\n    __str__ = __repr__ = __builtins__\ndef f(x): return 1", "__str__"),
+        ("class A:\n    def g(self):\n        __slots__ = 1\ndef f(x): return 1", "__slots__"),
+        ("__repr__ = __str__\ndef f(x): return 1", "__repr__"),
     ],
 )
 def test_programs_that_reach_beyond_computing_are_forbidden_by_name(program: str, named: str) -> None:
@@ -56,6 +79,15 @@ def test_programs_that_reach_beyond_computing_are_forbidden_by_name(program: str
     assert refusal is not None
     assert refusal.status is Status.FORBIDDEN
     assert named in refusal.reason
+
+
+def test_the_attacks_are_forbidden_where_they_name_what_they_reach_for() -> None:
+    """Two only take time or memory, which the sandbox ends."""
+    attacks = (*ATTACKS, *MACHINE_CODE)
+    assert {attack.name for attack in attacks if refuse_program(attack.program) is None} == {
+        "endless loop before f is defined",
+        "program that explodes in the compiler",
+    }
 
 
 def test_programs_beyond_the_size_limit_are_forbidden() -> None:

@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from store_run import STUDENT, TEACHER, adapter_row, commit_stage, generation_tables, member_row
@@ -22,8 +23,9 @@ from populora_core.store.artifacts import StageWriter, link_tree, read_table, su
 from populora_core.store.hashing import content_hash
 from populora_core.store.manifest import committed_stages, generation_dir, intact, read_manifest, stage_dir
 from populora_core.store.schema import to_table
+from populora_core.store.sql import refusal_told
 from populora_core.support import durable
-from populora_core.support.durable import write_atomically
+from populora_core.support.durable import disk_full, write_atomically
 from populora_core.support.errors import ArtifactError, SchemaError
 from populora_core.support.processes import Owner
 
@@ -133,6 +135,15 @@ def test_a_full_disk_while_a_table_is_written_is_an_artifact_error(tmp_path):
         writer.write_table("matches", to_table("matches", MATCHES))
     assert read_manifest(stage_dir(tmp_path, 3, "match")) == before
     assert not list(generation_dir(tmp_path, 3).glob(".*"))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_that_duckdb_meets_is_an_error_of_the_disk(code: int) -> None:
+    """An exceeded quota is one, too."""
+    told = f'IO Error: Could not write file "catalogue.duckdb": {os.strerror(code)}'
+    with pytest.raises(OSError, match="Could not write file") as met, refusal_told("no catalogue was built"):
+        raise duckdb.IOException(told)
+    assert disk_full(met.value) and met.value.errno == code
 
 
 def test_a_full_disk_while_another_file_is_written_is_an_artifact_error(tmp_path):

@@ -5,7 +5,6 @@ Rows are JSON lines in the benchmark's published schema; the record has their sh
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.support.digest import read_sha256
 from populora_core.support.errors import BenchmarkError
 from populora_core.support.received import read_json
+from populora_core.support.user_cache import user_folder
 
 FOLDER_VARIABLE = "POPULORA_BENCHMARKS"
 
@@ -44,11 +44,12 @@ class RowsRecord:
 
 
 def folder() -> Path:
-    """The folder of fetched rows: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data."""
-    if named := os.environ.get(FOLDER_VARIABLE):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "populora" / "benchmarks"
+    """The folder of fetched rows: $POPULORA_BENCHMARKS, or populora/benchmarks among the user's data.
+
+    Raises:
+        ConfigError: see `user_folder`.
+    """
+    return user_folder(FOLDER_VARIABLE, "XDG_DATA_HOME", ".local/share", "populora/benchmarks")
 
 
 def fetched_file(entry: Entry) -> Path:

@@ -28,7 +28,8 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
         raise BenchmarkError(
             f"there is no benchmark file {path}",
             got=str(error),
-            fix="populora suite fetch gets the files of a suite, or takes them --from a folder",
+            fix="put it there, or correct the place; `file:PATH` of a suite starts in the working folder, and where "
+            "nothing lies there beside the suite's file",
         ) from error
     if sha256 is not None and came != sha256:
         raise BenchmarkError(

@@ -38,7 +38,7 @@ class Entry(BaseModel):
     """One benchmark of a suite.
 
     `dataset` is `bundled:FILE`, `file:PATH` for a file of yours, or a data set of the hub that `populora suite fetch`
-    gets at `revision`.
+    gets at `revision`. PATH starts in the working folder, and where nothing lies there beside the suite's file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,6 +59,10 @@ class Entry(BaseModel):
     temperature: Annotated[float, Field(ge=0.0)] = Field(0.0, description="0: greedy")
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     max_tokens: Annotated[int, Field(ge=1)] = 1024
+    _beside: Path | None = None  # the folder of the suite's file; in no key, since a suite is its content
+
+    def model_post_init(self, context: Path | None) -> None:
+        self._beside = context if self.dataset.startswith(FILE) else None
 
     @model_validator(mode="after")
     def _enough_attempts(self) -> Entry:
@@ -76,9 +80,12 @@ class Entry(BaseModel):
     @property
     def here(self) -> Path | None:
         """The file that is there without being fetched: a bundled one, or one of the user's."""
-        if self.dataset.startswith(FILE):
-            return Path(os.path.expanduser(self.dataset.removeprefix(FILE)))
-        return self.bundled
+        if not self.dataset.startswith(FILE):
+            return self.bundled
+        named = Path(os.path.expanduser(self.dataset.removeprefix(FILE)))
+        if self._beside is None or os.path.exists(named):
+            return named
+        return self._beside / named
 
 
 class Suite(BaseModel):
@@ -125,7 +132,7 @@ def load_suite(path: str | Path) -> Suite:
     """
     path = suite_file(str(path))
     try:
-        suite = Suite.model_validate(read_toml(path))
+        suite = Suite.model_validate(read_toml(path), context=path.absolute().parent)
     except FileNotFoundError:
         ours = shipped("configs", "suites").glob("*.toml")
         names = sorted(f"{BUNDLED}{file.stem}" for file in ours)

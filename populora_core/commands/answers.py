@@ -12,8 +12,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,7 @@ from populora_core.support.errors import ConfigError
 from populora_core.support.visible import visible
 from populora_core.terminal.screen import Screen, console
 
+ArrowRows = TypeVar("ArrowRows", pa.Table, pa.RecordBatch)
 AnswerFormat = Literal["table", "csv", "json", "markdown", "parquet"]
 SUFFIXES: Mapping[str, AnswerFormat] = {
     ".csv": "csv",
@@ -133,7 +135,7 @@ def _cell(value: Any, widest: int = WIDEST) -> str:
 def _tables(answer: Answer, out: TextIO) -> None:
     to, count = console if out is sys.stdout else Screen(file=out), 0
     for batch in answer.batches(TABLE_ROWS):
-        rows = batch.to_pylist()
+        rows = _told(batch).to_pylist()
         count += len(rows)
         print_rows(rows, to)
     to.print(f"{count} row{'s' * (count != 1)}")
@@ -145,7 +147,7 @@ def _csv(answer: Answer, out: TextIO) -> None:
         csv.writer(line).writerow(cells)  # ends it with CR and LF, and so quotes a text that has one of them
         out.write(line.getvalue().removesuffix("\r\n") + "\n")
 
-    write(answer.columns)
+    write(_shown(name, out) for name in answer.columns)
     for row in _rows(answer):
         texts = (json.dumps(v) if isinstance(v, list | dict) else v for v in row.values())
         write(_shown(v, out) if isinstance(v, str) else v for v in texts)
@@ -157,16 +159,27 @@ def _json(answer: Answer, out: TextIO) -> None:
 
 
 def _markdown(answer: Answer, out: TextIO) -> None:
-    out.write(markdown_table(answer.columns, []) + "\n")
+    out.write(_shown(markdown_table(answer.columns, []), out) + "\n")
     for row in _rows(answer):
         out.write(_shown(markdown_row(row.values()), out) + "\n")
 
 
 def _parquet(answer: Answer, path: Path) -> None:
-    batches = answer.batches()
+    try:
+        _write_parquet(answer, path)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise ConfigError(
+            "Parquet has no type for a column of this answer",
+            got=str(error),
+            fix="select it as text, CAST(column AS VARCHAR), or write .csv or .json",
+        ) from error
+
+
+def _write_parquet(answer: Answer, path: Path) -> None:
+    batches = map(_told, answer.batches())
     first = next(batches, None)
     if first is None:
-        pq.write_table(answer.arrow(), path, compression="zstd")
+        pq.write_table(_told(answer.arrow()), path, compression="zstd")
         return
     with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
         writer.write_batch(first)
@@ -187,9 +200,24 @@ def _shown(text: str, out: TextIO) -> str:
     return visible(text) if out.isatty() else text
 
 
+def _told(rows: ArrowRows) -> ArrowRows:
+    """The rows with each interval as text: no format has a type for months, days and seconds at once."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_interval(field.type):
+            texts = [None if value is None else _interval(value) for value in rows.column(place).to_pylist()]
+            rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
+    return rows
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    """The interval in words that DuckDB reads again: `1 months 2 days 3.5 seconds`."""
+    parts = {"months": value.months, "days": value.days, "seconds": value.nanoseconds / 1e9}
+    return " ".join(f"{count:.15g} {unit}" for unit, count in parts.items() if count) or "0 seconds"
+
+
 def _rows(answer: Answer) -> Iterator[Row]:
     for batch in answer.batches():
-        for row in batch.to_pylist():
+        for row in _told(batch).to_pylist():
             yield {name: _plain(value) for name, value in row.items()}
 
 
@@ -201,6 +229,8 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, pa.MonthDayNano):  # within a list or a struct
+        return _interval(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Mapping):

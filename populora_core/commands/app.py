@@ -20,7 +20,7 @@ import typer
 
 from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
-from populora_core.commands.training import prefect_part, train, trainer, watched
+from populora_core.commands.training import going_on, prefect_part, train, trainer, watched
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
 from populora_core.support.shipped import IN_CLONE, shipped
 from populora_core.support.typed import shown, typed
@@ -209,7 +209,7 @@ def rerun(
         say(f"{result.stage:<8} {'unchanged' if result.reused else f'made in {result.seconds:.1f} s'}")
     if all(result.reused for result in results):
         say(f"{stage} came out as it was, since its inputs and its seed are the same; --seed N draws again")
-    say(typed(f"populora resume {shown(directory)} goes on from here"))
+    say(f"{going_on(opened)} goes on from here")
 
 
 @app.command(rich_help_panel=RUNS)

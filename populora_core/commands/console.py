@@ -67,6 +67,7 @@ DOING = {
     "evaluate": "held-out problems measure the population",
     "evolve": "the weakest are replaced",
 }
+"""Sentences on the stages of the loop; a stage of a plug-in is told by its name."""
 
 STYLES = (
     (r"^generation +\d+", "bold"),
@@ -107,11 +108,9 @@ class ConsoleObserver(Observer):
 
     def stage_started(self, generation: int, stage: str) -> None:
         self.position = f"{stage} of generation {generation}"
+        doing = DOING.get(stage.partition("-")[0], f"{stage} is made")
         self._progress.reset(
-            self._bar,
-            description=f"generation {generation}: {DOING[stage.partition('-')[0]]}",
-            total=None,
-            completed=0,
+            self._bar, description=f"generation {generation}: {doing}", total=None, completed=0
         )
 
     def stage_again(self, generation: int, stage: str, moved: Sequence[str]) -> None:

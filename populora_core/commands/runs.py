@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from populora_core.support.errors import EXIT_INTERRUPTED
-from populora_core.support.typed import shown, typed
+from populora_core.support.typed import typed
 from populora_core.terminal.options import (
     LOOK,
     RUNS,
@@ -34,25 +34,22 @@ def fork(
     trust: Trust = None,
 ) -> None:
     """Start a new run from a generation of an old one, with other settings if you like."""
+    from populora_core.commands.training import going_on
     from populora_core.config.load import apply_overrides
     from populora_core.lifecycle.loop import fork as fork_run
-    from populora_core.runs.preflight import check_changed, places
+    from populora_core.runs.preflight import check_changed, inherited
     from populora_core.runs.run import Run
     from populora_core.terminal.screen import narrated, say
     from populora_core.terminal.trusting import settle
 
     source = Run.open(directory)
     config = apply_overrides(source.config, settings or [])
+    settle(source.name, inherited(config, source.config) if settings else (), trust)
     if settings:
-        inherited = set(places(config)) & set(places(source.config))
-        settle(source.name, sorted(inherited), trust)
         check_changed(config, source.config, "the settings given with --set")
     with narrated(f"taking over generations 0 to {generation} ..."):
         forked = fork_run(source, generation, to, config)
-    say(
-        f"{forked.directory} holds generations 0 to {generation}; "
-        + typed(f"populora resume {shown(to)} goes on from there")
-    )
+    say(f"{forked.directory} holds generations 0 to {generation}; {going_on(forked)} goes on from there")
 
 
 @runs_app.command(rich_help_panel=LOOK)
@@ -72,6 +69,12 @@ def inspect(
     from populora_core.commands import inspection
     from populora_core.runs.run import Run
 
+    alone = {"--problem": problem, "--member": member, "--stage": stage}
+    asked = [option for option, value in alone.items() if value is not None]
+    if problem is not None and generation is not None:
+        asked.append("--generation")
+    if len(asked) > 1:
+        raise typer.BadParameter(f"{' and '.join(asked)} do not go together: look at one after the other")
     if inspection.show_runs(directory):
         return
     opened = Run.open(directory)

@@ -33,6 +33,15 @@ def train(opened: Run, generations: int, chosen: Trainer) -> None:
     closing(console, opened)
 
 
+def going_on(run: Run) -> str:
+    """The command that trains a run further, for ten generations more where it has reached its last."""
+    from populora_core.lifecycle.standing import newest_generation
+
+    newest = newest_generation(run)
+    more = f" --generations {newest + 10}" if newest >= run.config.run.generations else ""
+    return typed(f"populora resume {shown(run.directory)}{more}")
+
+
 def trainer(prefect: bool | None) -> Trainer:
     """The function that trains a session up to a generation; call it first, since Prefect's part may be missing.
 

@@ -69,5 +69,6 @@ BACKENDS = Registry(
     what="compute backend",
     setting="compute.backend",
     error=ConfigError,
+    makes=ComputeBackend,
 )
 """Name -> what makes a `ComputeBackend` of the section `compute`."""

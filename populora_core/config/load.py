@@ -136,11 +136,12 @@ class Config(Section):
                 "pbt.learning_rate gives each teacher its own, and update.teacher_learning_rate one to all; set one of "
                 "them only"
             )
-        if self.pbt.temperature and self.match.hall_of_fame:
-            raise ValueError(
-                "pbt.temperature is known of the living alone, and match.hall_of_fame has past members play; set one "
-                "of them off"
-            )
+        for name in ("temperature", "teacher_reward"):
+            if getattr(self.pbt, name) and self.match.hall_of_fame:
+                raise ValueError(
+                    f"pbt.{name} is known of the living alone, and match.hall_of_fame has past members play; set one "
+                    "of them off"
+                )
         replayed = self.anchors.share and self.anchors.source == "replay"
         if self.pbt.replay and not (replayed and self.population.students > 1):
             raise ValueError(

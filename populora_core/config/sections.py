@@ -362,7 +362,7 @@ class EvolveSection(Section):
     fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.25, description="share of each role, on each island, that is replaced, at least one"
     )
-    minimum_age: Count = Field(10, description="generations before a member can be replaced")
+    minimum_age: Count = Field(10, description="generations until a member may go; then even the fittest may")
     crossover_probability: Share = Field(0.5, description="share of children that have two parents")
     mutations: tuple[str, ...] = Field(
         ("svd_perturbation", "layer_gaussian", "full_gaussian"),

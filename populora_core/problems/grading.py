@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Literal, TypedDict
 
-from populora_core.problems.dialects import Dialect
-from populora_core.problems.dialects.compact import SPECIAL_TOKENS
+from populora_core.problems.dialects import Dialect, reserved_by
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, ProgramSyntaxError, read_input, read_program
 from populora_core.problems.types import problem_type
@@ -153,7 +152,7 @@ def _run_shuffled(jobs: Sequence[Job], run_jobs: RunJobs) -> list[JobResult]:
 
 def _read_proposal(dialect: Dialect, proposal: Proposed | Draft) -> ProposalCheck:
     try:
-        draft = _standard(proposal) if isinstance(proposal, Draft) else _parsed(dialect, proposal)
+        draft = _standard(dialect, proposal) if isinstance(proposal, Draft) else _parsed(dialect, proposal)
     except FormatError as error:
         return ProposalCheck(ProposalVerdict.FORMAT_ERROR, detail=ADDRESS.sub("…", str(error)))
     except ProgramSyntaxError as error:
@@ -168,9 +167,9 @@ def _parsed(dialect: Dialect, proposal: Proposed) -> Draft:
     return dialect.parse_proposal(proposal["problem_type"], proposal["completion"])
 
 
-def _standard(draft: Draft) -> Draft:
-    """The draft as a dialect would have read it; what spells a special token would be read as one in a prompt."""
-    if found := [token for token in SPECIAL_TOKENS if token in draft.program]:
+def _standard(dialect: Dialect, draft: Draft) -> Draft:
+    """The draft as the dialect would have read it."""
+    if found := [token for token in reserved_by(dialect) if token in draft.program]:
         raise FormatError(f"expected no special token inside a program, came {', '.join(found)}")
     inputs = tuple(map(read_input, draft.inputs))
     return replace(draft, program=read_program(draft.program), inputs=inputs)

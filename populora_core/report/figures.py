@@ -65,12 +65,21 @@ QUERIES = {
         ) ON learning_rate, temperature, replay INTO NAME name VALUE value)
         GROUP BY ALL ORDER BY ALL
     """,
+    # A role has a score where all of it was scored: those that lived after the generation, or those that played in it.
     "evaluations": """
+        WITH living AS (
+            SELECT generation, member_id, count(*) OVER (PARTITION BY generation, role) AS n FROM tables.population
+        ), played AS (
+            SELECT generation, member_id, count(*) OVER (PARTITION BY generation, role) AS n FROM tables.ratings
+        )
         SELECT e.generation, e.suite, concat_ws(', ', e.benchmark, e.metric,
                CASE WHEN e.temperature > 0 THEN 'T ' || e.temperature END, e.part) AS benchmark, m.role,
                avg(e.score) AS score, min(e.score) AS lowest, max(e.score) AS highest
         FROM tables.evaluations e LEFT JOIN members m USING (member_id)
-        WHERE e.generation <= $last GROUP BY ALL ORDER BY ALL
+        LEFT JOIN living l USING (generation, member_id) LEFT JOIN played p USING (generation, member_id)
+        WHERE e.generation <= $last GROUP BY ALL
+        HAVING m.role IS NULL OR count(l.n) = any_value(l.n) OR count(p.n) = any_value(p.n)
+        ORDER BY ALL
     """,
     "stages": """
         SELECT generation, stage, max(started_at) AS started_at, sum(seconds) AS seconds,

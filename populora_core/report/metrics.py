@@ -18,6 +18,7 @@ from populora_core.report.series import (
     last_generations,
     role_means,
     sample_mean,
+    standard_error,
     where,
 )
 from populora_core.report.text import Format, number, percent, seconds, signed
@@ -34,7 +35,8 @@ class Metric:
         unit: the label of its axis.
         parts: the kinds of parts that it has figures for.
         faceted: whether a comparison shows each part by itself.
-        over: the column that counts what it is a mean or a share of; None where its standard error is not known.
+        over: the column that counts what it is a mean or a share of, each between 0 and 1; None where its standard
+            error is not known.
         spread: the column of their standard deviation; None for a share.
         counted: it grows with the number of proposals, so runs are compared by 100 of them.
         since: the first generation in which it means something.
@@ -107,7 +109,7 @@ class Metric:
             count, share = row[self.over], row[self.key]
             if share is not None:
                 deviation = row[self.spread] if self.spread else math.sqrt(share * (1 - share))
-                found[row["generation"]] = count, deviation / math.sqrt(count) if count > 1 else None
+                found[row["generation"]] = count, standard_error(share, deviation, count)
         return found
 
     def _rows(self, figures: Figures, part: str | None) -> list[Row]:

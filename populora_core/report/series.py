@@ -84,6 +84,19 @@ class SampleMean:
     error: float | None
 
 
+def standard_error(mean: float, deviation: float, count: int) -> float | None:
+    """The standard error of a mean of `count` values between 0 and 1; None of one alone, which tells none.
+
+    The deviation counts two values at 0 and two at 1 that were not seen, as intervals of strata do: a few values that
+    are alike by luck would seem certain.
+    """
+    if count < 2:
+        return None
+    n = count + 4
+    variance = (count * (deviation**2 + mean**2) + 2) / n - ((count * mean + 2) / n) ** 2
+    return math.sqrt(variance / count)
+
+
 def sample_mean(values: Iterable[tuple[float, float, float | None]]) -> SampleMean | None:
     """The weighted mean of independent values, None of none.
 

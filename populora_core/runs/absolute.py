@@ -13,6 +13,7 @@ from pathlib import Path
 
 from populora_core.config.load import Config, build_config
 from populora_core.config.sections import BUNDLED
+from populora_core.support.errors import ConfigError
 from populora_core.support.hub import HUB
 from populora_core.support.user_cache import GGUF
 
@@ -53,14 +54,30 @@ def _plays_dataset(config: Config) -> bool:
 
 
 def _absolute(name: str) -> str:
-    """The absolute path of what lies at a name from here; the name itself where nothing does, or it is no path."""
+    """The absolute path of what lies at a name from here; the name itself where nothing does, or it is no path.
+
+    Raises:
+        ConfigError: the path is not UTF-8, so that no record can hold it.
+    """
     if not name or name.startswith((BUNDLED, HUB, GGUF, "~")) or not os.path.exists(name):
         return name
-    return str(Path(name).absolute())
+    place = str(Path(name).absolute())
+    if place != in_utf8(place):
+        raise ConfigError(
+            f"the configuration names {in_utf8(place)}, which is not UTF-8: a run cannot record it",
+            expected="a path in UTF-8",
+            fix="rename the folder, or put what it holds elsewhere",
+        )
+    return place
+
+
+def in_utf8(path: str) -> str:
+    """The path with a question mark for each byte that is not UTF-8."""
+    return path.encode(errors="replace").decode()
 
 
 def _from_here(began_in: Path, name: str) -> str:
-    if os.path.exists(name) or not Path(name).is_relative_to(began_in):
+    if not name or os.path.exists(name) or not Path(name).is_relative_to(began_in):
         return name
     here = str(Path(name).relative_to(began_in).absolute())
     return here if os.path.exists(here) else name

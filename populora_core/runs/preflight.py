@@ -7,7 +7,7 @@ world.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,16 +15,16 @@ from populora_core.benchmarks.anchors import DATASET, dataset, require_played
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.benchmarks.fetched import unfetched
 from populora_core.benchmarks.heldout import kept_out, require_kept_out
-from populora_core.benchmarks.suite import Entry, Part, load_suite, named_suite
+from populora_core.benchmarks.suite import Entry, Part, Suite, load_suite, named_suite
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
 from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.gpus import tell_of_card
-from populora_core.runs.run import sources
+from populora_core.runs.run import kept_sources, sources, suites
 from populora_core.runs.warm_start import require_files, start_folders
 from populora_core.support.errors import ConfigError, PopuloraError
 from populora_core.support.registry import Registry, is_place, settings_of
-from populora_core.support.trust import remember
+from populora_core.support.trust import remember, require_trusted
 
 LEAST_DRAWS = 1e-3
 """Share of draws between equals below which TrueSkill's arithmetic loses its digits."""
@@ -65,12 +65,19 @@ def check_changed(config: Config, before: Config, source: str) -> None:
     """Check a run's configuration in which the user changed settings: what they name is the user's.
 
     Base and adapters to start from are the run's, and stay.
+
+    Raises:
+        ConfigError: see `preflight`; or the run names code or a source that the user has not named (see `inherited`).
     """
-    remember({*places(config), *sources(config)} - {*places(before), *sources(before)})
+    kept = inherited(config, before)
+    remember({*places(config), *sources(config)} - {*kept})
+    for name in kept:
+        require_trusted(name)
     _check_beginning(config, source, before)
     check_names(config, source)
     if config.evaluate != before.evaluate:
-        _check_suite(config, source)
+        own = suites(config) != suites(before)
+        _check_suite(config, source, read=named_suite if own else load_suite)
     if (config.anchors, config.propose) != (before.anchors, before.propose):
         _check_anchors(config, source)
     if config.update != before.update:
@@ -242,8 +249,14 @@ def _scored(config: Config) -> bool:
     return bool(config.evaluate.every or config.evaluate.report_every)
 
 
-def _check_suite(config: Config, source: str, plan: bool = False) -> None:
-    """The suite of the loop can be read, its problems are there, and it holds back those that the loop asks."""
+def _check_suite(
+    config: Config, source: str, plan: bool = False, read: Callable[[Path], Suite] = named_suite
+) -> None:
+    """The suite of the loop can be read, its problems are there, and it holds back those that the loop asks.
+
+    Args:
+        read: `load_suite` for a suite that may be somebody else's.
+    """
     from populora_core.benchmarks.items import require_problems, suite_items
 
     with _said_of(f"{source}: evaluate.suite cannot be used"):
@@ -252,7 +265,7 @@ def _check_suite(config: Config, source: str, plan: bool = False) -> None:
         if not _scored(config):
             require_kept_out(config)
             return
-        suite = named_suite(config.evaluate.file())
+        suite = read(config.evaluate.file())
         empty = [entry.benchmark for entry, items in suite_items(suite, Part.VALIDATION) if not items]
         if config.evaluate.report_every:
             require_problems(suite, Part.TEST, suite_items(suite, Part.TEST))
@@ -343,6 +356,12 @@ def places(config: Config) -> list[str]:
         *(config.anchors.source, config.sampler.engine, config.compute.backend, *config.trackers.use),
     )
     return [name for name in names if is_place(name)]
+
+
+def inherited(config: Config, before: Config) -> list[str]:
+    """Places of code and sources that a changed configuration has from its run, whose sender may have named them."""
+    kept = {*places(before)}
+    return [*(place for place in places(config) if place in kept), *kept_sources(config, before)]
 
 
 def _check_name(source: str, registry: Registry, name: str, parameters: Mapping[str, Setting]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from populora_core.config.load import Config, apply_overrides, build_config
 from populora_core.config.sections import BUNDLED
-from populora_core.runs.absolute import absolute, moved
+from populora_core.runs.absolute import absolute, in_utf8, moved
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.sharing import SharedStore, sharing
@@ -76,7 +76,7 @@ class Run:
         record = {
             "format": FORMAT,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "began_in": os.getcwd(),
+            "began_in": in_utf8(os.getcwd()),
             "config": config.as_json(),
             "base_digest": base_digest,
             "start_from": start_digests(config) if start_from is None else dict(start_from),
@@ -217,6 +217,20 @@ def sources(config: Config) -> list[str]:
     return _services(config) + bases(config) + suites(config) + _data(config)
 
 
+def kept_sources(config: Config, before: Config) -> list[str]:
+    """The sources of a changed configuration that the run itself names, also those that it named and did not use."""
+    trackers = before.trackers
+    wandb = trackers.wandb.model_copy(update={"mode": config.trackers.wandb.mode})
+    switched = {
+        "anchors": before.anchors.model_copy(update={"share": config.anchors.share}),
+        "update": before.update.model_copy(update={"corpus_share": config.update.corpus_share}),
+        "compute": before.compute.model_copy(update={"backend": config.compute.backend}),
+        "trackers": trackers.model_copy(update={"use": config.trackers.use, "wandb": wandb}),
+    }
+    own = sources(before.model_copy(update=switched))
+    return [source for source in sources(config) if source in own]
+
+
 def bases(config: Config) -> list[str]:
     """The base that a configuration names by a folder of its own choice: none of ours, of the hub or of the cache."""
     base = config.base
@@ -323,6 +337,12 @@ def _with_choices(config: Config, dtype: str, engine: str, backend: str) -> Conf
 
 def refuse_occupied(directory: Path) -> None:
     """Raise RunDirectoryError unless a new run may start in `directory`."""
+    if in_utf8(str(directory)) != str(directory):
+        raise RunDirectoryError(
+            f"no table can be written below {in_utf8(str(directory))}, whose name is not UTF-8",
+            expected="a path in UTF-8",
+            fix="choose another --run-dir, or rename the folder",
+        )
     if (directory / RECORD).exists():
         beat = Beat.read(directory)
         raise RunDirectoryError(

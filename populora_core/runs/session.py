@@ -83,7 +83,7 @@ class Session:
     def backend(self) -> ComputeBackend:
         """The machines that shards and sandbox run on; what is started for them ends with the session."""
         plan = self.run.config.compute
-        backend: ComputeBackend = BACKENDS.find(plan.backend)(plan)
+        backend: ComputeBackend = BACKENDS.make(plan.backend, plan)
         self._exit.callback(backend.close)
         return backend
 

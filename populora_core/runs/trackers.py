@@ -44,7 +44,14 @@ class Tracker(Protocol):
         """End everything that was started."""
 
 
-TRACKERS = Registry({}, group="populora.trackers", what="tracker", setting="trackers.use", error=ConfigError)
+TRACKERS = Registry(
+    {},
+    group="populora.trackers",
+    what="tracker",
+    setting="trackers.use",
+    error=ConfigError,
+    makes=Tracker,
+)
 """Name -> a function of a `Run` that opens its tracker."""
 
 
@@ -65,7 +72,7 @@ class Trackers:
         for name in tuple(self._using):
             try:
                 if name not in self._open:
-                    self._open[name] = TRACKERS.find(name)(self._run)
+                    self._open[name] = TRACKERS.make(name, self._run)
                 self._open[name].follow(generations)
             except Exception as error:
                 self._leave(name, error)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from populora_core.sampler.requests import Sampler
 from populora_core.support.devices import CUDA
 from populora_core.support.errors import ConfigError
 from populora_core.support.registry import Registry
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from populora_core.config.sections import BaseSection
     from populora_core.model.base import Vocabulary
     from populora_core.model.stacked import StackedAdapters
-    from populora_core.sampler.requests import Sampler
     from populora_core.sampler.spec import ModelSpec
 
 TORCH, VLLM, AUTO = "torch", "vllm", "auto"
@@ -26,6 +26,7 @@ ENGINES = Registry(
     what="engine",
     setting="sampler.engine",
     error=ConfigError,
+    makes=Sampler,
 )
 """Name -> a function of a `ModelSpec`, a `Vocabulary` and the learner's adapters that opens a sampler.
 
@@ -92,5 +93,5 @@ def open_sampler(spec: ModelSpec, vocabulary: Vocabulary, stacked: Callable[[], 
         ConfigError: the engine is not installed.
     """
     engine = choose_engine(spec.sampler.engine, spec.base, spec.base.dtype)
-    opened: Sampler = ENGINES.find(engine)(spec, vocabulary, stacked)
+    opened: Sampler = ENGINES.make(engine, spec, vocabulary, stacked)
     return opened

@@ -27,6 +27,18 @@ PYTHON_FLAGS = ("-s", "-S", "-B", "-W", "ignore")
 SPARE_UIDS = (61184, 4336)
 """First and number of the user ids that children take in turn: what systemd keeps for transient users."""
 
+CODECS = (
+    "ascii", "big5", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp437", "cp850", "cp866", "cp932", "cp949",
+    "euc_jp", "euc_kr", "gb18030", "gb2312", "gbk", "idna", "iso2022_jp", "iso8859_1", "iso8859_15", "iso8859_2",
+    "iso8859_5", "iso8859_7", "iso8859_9", "koi8_r", "koi8_u", "latin_1", "mac_roman", "punycode",
+    "raw_unicode_escape", "rot_13", "shift_jis", "unicode_escape", "utf_16", "utf_16_be", "utf_16_le", "utf_32",
+    "utf_32_be", "utf_32_le", "utf_7", "utf_8_sig",
+)  # fmt: skip
+"""The encodings of `str.encode` that programs can use beyond UTF-8; any other is a LookupError."""
+
+PRELOADED = (*ALLOWED_MODULES, *(f"encodings.{codec}" for codec in CODECS))
+"""Modules that the runner imports before the first program, since a child can open no file to import from."""
+
 RUNNER_BYTES = 128 << 20  # interpreter, buffers, and a child's copies of both, beyond what a program may take
 PROGRESS = 0.1
 """The share of its CPU limit that a program must use in each wall limit, or else it sleeps and is ended."""
@@ -113,7 +125,7 @@ def runner_settings(limits: Limits, spare_uids: bool, socket: str | None = None)
         **asdict(limits),
         "progress_seconds": PROGRESS * limits.cpu_seconds,
         "literal_depth": MAX_LITERAL_DEPTH,
-        "modules": (*ALLOWED_MODULES, *limits.modules),
+        "modules": (*PRELOADED, *limits.modules),
         "uids": SPARE_UIDS if spare_uids else None,
         "socket": socket,
     }
@@ -138,7 +150,7 @@ def find_interpreter(modules: tuple[str, ...] = ()) -> Interpreter:
     if not executable.exists():
         executable = Path(sys.executable).resolve()
     probe = subprocess.run(
-        [str(executable), *PYTHON_FLAGS, "-c", _PROBE, str(RUNNER.parent), *ALLOWED_MODULES, *modules],
+        [str(executable), *PYTHON_FLAGS, "-c", _PROBE, str(RUNNER.parent), *PRELOADED, *modules],
         env={},
         capture_output=True,
         text=True,
@@ -163,7 +175,7 @@ def can_spare_uids() -> bool:
     """True if this process may give each program a user id of its own: root, capable, and the ids exist."""
     if os.geteuid() != 0:
         return False
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(errors="replace")  # the kernel cuts names inside a letter
     effective = int(next(line for line in status.splitlines() if line.startswith("CapEff:")).split()[1], 16)
     if not all(effective >> capability & 1 for capability in _NEEDED_CAPABILITIES):
         return False

@@ -53,7 +53,7 @@ class Limits:
     """Limits of one program, with all its inputs together.
 
     Attributes:
-        cpu_seconds: time-outs are judged on CPU time, so that a busy machine does not change verdicts.
+        cpu_seconds: time-outs are judged on CPU time, so that a busy machine seldom changes verdicts.
         wall_seconds: ends programs that sleep in this time rather than compute; longer than `cpu_seconds`.
         memory_bytes: address space beyond what the interpreter itself takes.
         output_bytes: all literals of the outputs, and the text that the program prints.

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Sequence
 
 MAX_LITERAL_CHARS = 10_000
+MAX_INT_BITS = 14_000  # as in the runner
 # A syntax tree takes hundreds of bytes a character where every second one is a number of its own, a string none.
 # Possessive, since what may be given back is remembered character by character.
 _ONE_STRING = re.compile(r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"""", re.DOTALL)
@@ -227,9 +228,8 @@ def _render(value: object, max_chars: int, depth: int, *, ordered: bool) -> str:
 def _scalar(value: object) -> str:
     if type(value) is float and not math.isfinite(value):
         raise NotPlainData(f"expected a finite number, came {value!r}")
+    if type(value) is int and value.bit_length() > MAX_INT_BITS:
+        raise LiteralTooLong(f"expected an integer of at most {MAX_INT_BITS} bits, came {value.bit_length()}")
     if value is None or type(value) in (bool, int, float, str):
-        try:
-            return repr(value)
-        except ValueError as error:  # an integer with more digits than Python converts
-            raise LiteralTooLong(str(error)) from None
+        return repr(value)
     raise NotPlainData(f"expected plain data, came {type(value).__name__}")

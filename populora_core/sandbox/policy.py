@@ -34,13 +34,18 @@ FRAMES = frozenset((
     "ag_frame", "cr_frame", "f_back", "f_builtins", "f_code", "f_globals", "f_locals", "gi_frame", "tb_frame",
 ))  # fmt: skip
 _NAMING = (
-    ast.Import, ast.ImportFrom, ast.Name, ast.Attribute, ast.Constant, ast.FunctionDef, ast.ClassDef, ast.arg,
-    ast.MatchClass,
+    ast.Import, ast.ImportFrom, ast.alias, ast.Name, ast.Attribute, ast.Constant, ast.FunctionDef, ast.ClassDef,
+    ast.arg, ast.ExceptHandler, ast.MatchClass, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
 )  # fmt: skip
 """The nodes that the policy looks at, fewer than half of a program's."""
 HARMLESS_DUNDERS = frozenset(
     {"__init__", "__main__", "__name__"}
 )  # super().__init__(...), type(error).__name__
+ALIASED_METHODS = frozenset((
+    "__add__", "__and__", "__mul__", "__or__", "__radd__", "__rand__", "__repr__", "__rmul__", "__ror__",
+    "__rxor__", "__str__", "__xor__",
+))  # fmt: skip
+"""Methods that a class may give a second name. No module has one of these names, so it is always the class's own."""
 _DUNDER = re.compile(r"__[A-Za-z]\w*?__")
 
 
@@ -66,8 +71,9 @@ def refuse_program(program: str) -> Refusal | None:
     nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING)]
     own_names = set(_names_bound(nodes))
     modules = dict(_modules_bound(nodes))
+    harmless = set(_declarations(nodes))
     for node in nodes:
-        reason = _objection(node, own_names, modules)
+        reason = None if node in harmless else _objection(node, own_names, modules)
         if reason is not None:
             return Refusal(Status.FORBIDDEN, f"line {getattr(node, 'lineno', 0)}: {reason}")
     return None
@@ -124,6 +130,23 @@ def _names_bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            yield node.name or ""
+        elif isinstance(node, ast.MatchMapping):
+            yield node.rest or ""
+
+
+def _declarations(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The names in `__slots__ = ...` and `__repr__ = __str__` of a class: they reach nothing but its own attributes."""
+    for statement in (each for node in nodes if isinstance(node, ast.ClassDef) for each in node.body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="__slots__") as name]):
+                yield name
+            case ast.Assign(targets=[ast.Name() as name], value=ast.Name() as method):
+                if {name.id, method.id} <= ALIASED_METHODS:
+                    yield from (name, method)
 
 
 def _modules_bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

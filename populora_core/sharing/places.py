@@ -28,7 +28,14 @@ from populora_core.support.errors import ConfigError, StoreUnavailable
 from populora_core.support.plain import read_plain
 from populora_core.support.registry import Registry
 
-STORES = Registry({}, group="populora.stores", what="kind of store", setting="store.url", error=ConfigError)
+STORES = Registry(
+    {},
+    group="populora.stores",
+    what="kind of store",
+    setting="store.url",
+    error=ConfigError,
+    makes=ObjectStore,
+)
 """Scheme of a url -> a function of the url that opens an `ObjectStore`."""
 
 LOST_AND_FOUND = "lost+found"
@@ -55,7 +62,7 @@ def open_objects(url: str) -> ObjectStore:
             )
         return LocalObjects(root)
     if parts.scheme in STORES.made or parts.scheme in STORES.names():
-        opened: ObjectStore = STORES.find(parts.scheme)(url)
+        opened: ObjectStore = STORES.make(parts.scheme, url)
         return opened
     raise ConfigError(
         "this is not the url of a store",

@@ -92,13 +92,18 @@ class StageContext(RowReader):
     def require_same(self, section: str, key: str, what: str) -> None:
         """A file to which somebody adds rows must not have a resume make a whole run again.
 
+        What a fork took over is made again only for who asks, and then with the fork's file.
+
         Args:
             section, key: of the setting that counts by the file's content.
 
         Raises:
             ProblemError: the generation was made with another content.
         """
-        manifest = read_manifest(stage_dir(self.session.run.directory, self.generation, self.plan.stage.name))
+        run = self.session.run
+        if self.generation <= run.settled:
+            return
+        manifest = read_manifest(stage_dir(run.directory, self.generation, self.plan.stage.name))
         now = self.plan.settings[section][key]
         before = manifest.config.get(section, {}).get(key) if manifest else None
         if before and before != now:

@@ -65,6 +65,18 @@ def deciding_keys(section: str, settings: Mapping[str, Any]) -> Collection[str]:
             return settings.keys()
 
 
+def rules(config: Config) -> dict[str, int]:
+    """`section.name` in keys -> version, of the rules beside the settings that results follow from."""
+    half = (config.base.device, config.base.dtype) == ("cpu", "bfloat16")
+    longest = max(config.update.pack_tokens, LONG_PACK if half else 0)
+    followed = {
+        "base.half_on_cpu": HALF_ON_CPU if half else None,
+        "update.packs": PACKS_RULE if config.update.token_budget < longest else None,
+        f"{AVERAGE}.rule": AVERAGE_RULE if config.evolve.average_every else None,
+    }
+    return {name: version for name, version in followed.items() if version is not None}
+
+
 def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The settings of these sections that decide results: section -> key -> value.
 
@@ -89,10 +101,10 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         given = dict(config.anchors.parameters)
         sha256 = ANCHOR_FILE.sha256(str(given.pop("path", None)))
         chosen["anchors"]["parameters"] = f"{sha256} {given}" if given else sha256
-    half = (config.base.device, config.base.dtype) == ("cpu", "bfloat16")
-    longest = max(config.update.pack_tokens, LONG_PACK if half else 0)
-    if "update" in chosen and config.update.token_budget < longest:
-        chosen["update"]["packs"] = PACKS_RULE
+    for rule, version in rules(config).items():
+        section, _, name = rule.partition(".")
+        if section in chosen:
+            chosen[section][name] = version
     if config.update.corpus_share and "update" in chosen:
         chosen["update"]["corpus"] = CORPUS_FILE.sha256(config.update.corpus)
     if "suite" in chosen.get("evaluate", {}):
@@ -105,10 +117,6 @@ def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any
         }
     if "verify" in chosen and (kept := kept_out(config)) is not None:
         chosen["verify"]["held_out"] = suite_digest(kept)
-    if "base" in chosen and half:
-        chosen["base"]["half_on_cpu"] = HALF_ON_CPU
-    if AVERAGE in chosen:
-        chosen[AVERAGE]["rule"] = AVERAGE_RULE
     if "evolve" in chosen:  # the share counts by where it ends, which the length of the run decides
         del chosen["evolve"]["last_share"]
         chosen["evolve"]["last_birth"] = last_birth(config.evolve, config.run.generations)

@@ -100,7 +100,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=11,
+        version=12,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from populora_core.benchmarks.anchors import AGAIN, PEERS, draw_anchors, left_by, may_repeat
+from populora_core.benchmarks.anchors import AGAIN, DATASET, PEERS, draw_anchors, left_by, may_repeat
 from populora_core.benchmarks.heldout import held_out, kept_out
 from populora_core.population.islands import anchor_index, island_of, island_of_problem
 from populora_core.problems.buffer import Buffer
@@ -95,7 +95,8 @@ def _anchors(
         return {}
     if ctx.config.anchors.source == PEERS:
         return _of_peers(ctx, proposals, buffer, island)
-    ctx.require_same("anchors", "parameters", "data set of anchors")
+    if ctx.config.anchors.source == DATASET:
+        ctx.require_same("anchors", "parameters", "data set of anchors")
     islands = ctx.config.population.islands
     own = (row for row in proposals if island_of(ids.slot_of(row["teacher_id"]), islands) == island)
     asked = _asked(ctx, own)

@@ -15,9 +15,9 @@ import duckdb
 
 from populora_core.store.answer import Answer, refusal
 from populora_core.store.blocks import valid_blocks
-from populora_core.store.committed import committed, over_files
+from populora_core.store.committed import RECENT, committed, over_files
 from populora_core.store.manifest import stage_folder_names
-from populora_core.store.publication import CATALOGUE, STORAGE, CatalogueSource, statements
+from populora_core.store.publication import CATALOGUE, HELD, STORAGE, CatalogueSource, statements
 from populora_core.store.sql import (
     comments,
     full_disk_told,
@@ -34,7 +34,8 @@ from populora_core.support.errors import ArtifactError
 
 MARK = "catalogue.mark"  # beside it: made by the key of the user who published it
 SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
-_DUCKDBS = {"memory", "system", "temp"}
+# Names of DuckDB's databases and of schemas in all: a run attached under one could not be told from it.
+_TAKEN = {"memory", "system", "temp", "main", "information_schema", "pg_catalog", "tables", HELD, RECENT}
 
 
 def publish(run_dir: Path) -> Path:
@@ -220,12 +221,13 @@ def _ours(run_dir: Path) -> bool:
 def run_labels(directories: Sequence[Path]) -> list[str]:
     """A name for each run that no other has: its folder's, with as much of the path as it takes.
 
-    Names differ whatever their case, and from DuckDB's own databases, since the runs are attached under them.
+    Names differ whatever their case, and from databases and schemas that are there, since the runs are attached under
+    them.
     """
     for depth in range(1, max(len(path.parts) for path in directories) + 1):
         labels = ["/".join(path.parts[-depth:]) for path in directories]
         known = {label.lower() for label in labels}
-        if len(known) == len(set(directories)) and not known & _DUCKDBS:
+        if len(known) == len(set(directories)) and not known & _TAKEN:
             return labels
     return [str(path) for path in directories]
 

@@ -168,12 +168,19 @@ _TRAINED = _part(
 )
 _TOOK = _part(
     "took",
-    "tables.stages",
-    ("seconds", FLOAT, "Wall-clock seconds in its stages.", "sum(seconds)"),
+    # The name of a stage beside the loop has a dash, no other. It may be made days after its generation.
+    "(FROM tables.stages WHERE NOT contains(stage, '-'))",
+    (
+        "seconds",
+        FLOAT,
+        "Wall-clock seconds in its stages, without those beside the loop, such as `evaluate:SUITE`.",
+        "sum(seconds)",
+    ),
     (
         "wall_seconds",
         FLOAT,
-        "The same with those before each of them: what a clock shows from the end of the generation before.",
+        "The same with those before each of them: what a clock shows from the end of the generation before, less what "
+        "was done beside the loop.",
         "sum(seconds + coalesce(seconds_before, 0))",
     ),
 )

@@ -125,6 +125,7 @@ def statements(
         yield from recent_views(everything)
         for view in JOINED:
             yield shown(VIEWS[view], run_dir, _at(run_dir, everything.view_rows(VIEWS[view])))
+            yield from comments(VIEWS[view])  # they went with the view of before
         yield from _table_view(TABLES[ITEMS], _at(run_dir, everything.rows(ITEMS)))
     for table in APART:
         yield from _table_view(TABLES[table], _at(run_dir, everything.rows(table)))
@@ -172,6 +173,8 @@ def _views(run_dir: Path, held: bool) -> Iterator[str]:
             yield shown(view, run_dir, view.sql())
         elif held:
             yield shown(view, run_dir, f"FROM {HELD}.{view.name}")
+        else:
+            continue  # it is made at every publish
         yield from comments(view)
 
 

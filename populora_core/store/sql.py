@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora_core.store.columns import Column, View
+from populora_core.support.durable import DISK_FULL
 from populora_core.support.errors import ArtifactError
 
 T = TypeVar("T")
@@ -39,13 +39,14 @@ def heeding_signals(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]
 
 @contextmanager
 def full_disk_told() -> Iterator[None]:
-    """DuckDB tells of a full disk in text alone; from here on it is the OSError that it was."""
+    """DuckDB tells of a full disk or quota in text alone; from here on it is the OSError that it was."""
     try:
         yield
     except duckdb.Error as error:
-        if os.strerror(errno.ENOSPC) not in str(error):
+        code = next((code for code in DISK_FULL if os.strerror(code) in str(error)), None)
+        if code is None:
             raise
-        raise OSError(errno.ENOSPC, str(error)) from error
+        raise OSError(code, str(error)) from error
 
 
 @contextmanager

@@ -210,7 +210,12 @@ _DECLARED = (
             Column("steps", INT, "Optimiser steps: one a minibatch in which there was something to learn."),
             Column("loss", FLOAT, "Clipped policy-gradient loss, a token mean.", nullable=True),
             Column("grad_norm", FLOAT, "Norm of the gradient before clipping.", nullable=True),
-            Column("entropy", FLOAT, "Mean entropy in nats where advantages are not 0.", nullable=True),
+            Column(
+                "entropy",
+                FLOAT,
+                "Mean entropy in nats where advantages are not 0; with `update.kl` also where they are.",
+                nullable=True,
+            ),
             Column("clip_fraction", FLOAT, "Share of those tokens whose ratio was clipped.", nullable=True),
             Column(
                 "kl",

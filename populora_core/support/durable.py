@@ -18,7 +18,7 @@ from populora_core.support.processes import Owner, has_ended
 
 TEMPORARY_PREFIX = ".tmp-"
 _OWNER = re.compile(r"-(?P<owner>(?:[0-9a-f]{8}-\d+-)?(?P<pid>\d+)-(?P<started>\w+))@(?P<host>.+)$")
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fsync(path: Path) -> None:
@@ -210,4 +210,4 @@ def write_error(target: Path, error: OSError) -> ArtifactError:
 
 
 def disk_full(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno in _DISK_FULL
+    return isinstance(error, OSError) and error.errno in DISK_FULL

@@ -12,7 +12,7 @@ from populora_core.support.processes import Owner
 
 PREFIX = "populora-"
 OWNER = "owner"
-SOCKET_CHARS = 107  # a Unix socket's longest path
+SOCKET_BYTES = 107  # a Unix socket's longest path
 
 
 def make_folder(kind: str, inside: int) -> Path:
@@ -20,10 +20,10 @@ def make_folder(kind: str, inside: int) -> Path:
 
     Args:
         kind: what it is for, part of its name.
-        inside: the longest path of a socket in it, in characters.
+        inside: the longest path of a socket in it, in bytes.
     """
     parent, prefix = tempfile.gettempdir(), f"{PREFIX}{kind}-"
-    short = len(parent) + 1 + len(prefix) + 8 + inside <= SOCKET_CHARS
+    short = len(os.fsencode(parent)) + 1 + len(prefix) + 8 + inside <= SOCKET_BYTES
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent if short else "/tmp"))
     try:
         (folder / OWNER).write_text(Owner.this_process().here)

@@ -20,7 +20,8 @@ def started(pid: int) -> str:
     `UNSEEN` where /proc does not show a living process: there is none, or it hides those of other users.
     """
     with suppress(OSError):
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # the kernel cuts names inside a letter
+        state, *fields = told.rpartition(")")[2].split()
         return GONE if state in "ZX" else fields[18]
     try:
         os.kill(pid, 0)

@@ -43,6 +43,7 @@ class Registry(dict[str, Any]):
         setting: the key of the configuration that names one.
         error: what is raised.
         protocol: what each must have; a class or a maker that takes no arguments is called. None for functions.
+        makes: what the things that its functions make must have (see `make`).
 
     Attributes:
         made: the things of other packages that were loaded so far.
@@ -57,10 +58,11 @@ class Registry(dict[str, Any]):
         setting: str,
         error: type[PopuloraError] = PopulationError,
         protocol: type | None = None,
+        makes: type | None = None,
     ) -> None:
         super().__init__(ours)
         self.group, self.what, self.setting = group, what, setting
-        self._error, self._protocol = error, protocol
+        self._error, self._protocol, self._makes = error, protocol, makes
         self.made: dict[str, Any] = {}
 
     def names(self) -> list[str]:
@@ -112,6 +114,17 @@ class Registry(dict[str, Any]):
         function = self.find(name)
         return partial(function, **settings_of(name, function, given))
 
+    def make(self, name: str, *arguments: Any) -> Any:
+        """Call the function of this name and return what it makes.
+
+        Raises:
+            PopuloraError: see `find`; or what it made lacks what the kind must have: the error names it.
+        """
+        made = self.find(name)(*arguments)
+        if self._makes is not None:
+            self._require_parts(name, made, self._makes)
+        return made
+
     def _place(self, name: str) -> str | EntryPoint:
         """The place that the name is, or the entry point by which an installed package registers it."""
         if is_place(name):
@@ -122,19 +135,21 @@ class Registry(dict[str, Any]):
         raise self._unknown(name, repr(name))
 
     def _require(self, name: str, thing: object) -> None:
-        if self._protocol is None:
-            if not callable(thing):
-                raise self._unknown(name, repr(name))
-            return
-        missing = [part for part in _parts(self._protocol) if not hasattr(thing, part)]
+        if self._protocol is not None:
+            self._require_parts(name, thing, self._protocol)
+        elif not callable(thing):
+            raise self._unknown(name, repr(name))
+
+    def _require_parts(self, name: str, thing: object, protocol: type) -> None:
+        missing = [part for part in _parts(protocol) if not hasattr(thing, part)]
         if missing:
             part = missing[0]
-            method = callable(getattr(self._protocol, part, None))
+            method = callable(getattr(protocol, part, None))
             raise self._error(
                 f"the {self.what} {name} has no {'method' if method else 'attribute'} `{part}`",
-                expected=", ".join(_parts(self._protocol)),
+                expected=", ".join(_parts(protocol)),
                 got=f"{type(thing).__module__}.{type(thing).__qualname__} without {', '.join(missing)}",
-                fix=f"add it; {self._protocol.__module__}.{self._protocol.__name__} says what it must do",
+                fix=f"add it; {protocol.__module__}.{protocol.__name__} says what it must do",
             )
 
     def _unknown(self, name: str, got: str) -> PopuloraError:

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from populora_core.model.base import GENERATION_CONFIG, quiet_transformers, require_all_weights
 from populora_core.support.digest import file_sha256
-from populora_core.support.durable import fsync_tree, sweep, temporary_folder, writing
-from populora_core.support.errors import BaseModelError, first_line
-from populora_core.support.user_cache import GGUF, dequantised_folder
+from populora_core.support.durable import fsync_tree, sweep, temporary_folder
+from populora_core.support.errors import ArtifactError, BaseModelError, first_line
+from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,22 +42,36 @@ def dequantised(file: Path) -> str:
 
     Raises:
         BaseModelError: transformers cannot read it, or it lacks weights.
+        ArtifactError: the cache cannot be written to.
     """
     sha256 = file_sha256(file)
     path = f"{GGUF}{file.stem}@{sha256}"
     folder = dequantised_folder(path)
     if not folder.is_dir():
-        with writing(folder):
+        with writing_to_cache():
             folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder.parent)
-        with temporary_folder(folder.parent, folder.name) as workshop:
-            _convert(file, workshop)
-            (workshop / SOURCE).write_text(json.dumps({"sha256": sha256}) + "\n")
-            with writing(folder):
+            sweep(folder.parent)
+            with temporary_folder(folder.parent, folder.name) as workshop:
+                _convert(file, workshop)
+                (workshop / SOURCE).write_text(json.dumps({"sha256": sha256}) + "\n")
                 fsync_tree(workshop)
                 if not folder.is_dir():  # another process may have made the same meanwhile
                     os.rename(workshop, folder)
     return path
+
+
+@contextmanager
+def writing_to_cache() -> Iterator[None]:
+    """Turn a failure to write into an ArtifactError that says where else the user's cache may lie."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:  # the latter is how safetensors tells of a disk that refuses
+        raise ArtifactError(
+            f"{user_cache()} could not be written to; nothing half made was left there",
+            expected="a writable disk with free space",
+            got=str(error),
+            fix=f"free space on the disk, or set {FOLDER_VARIABLE} to a folder on another disk",
+        ) from error
 
 
 def _convert(file: Path, to: Path) -> None:
@@ -79,9 +95,10 @@ def _convert(file: Path, to: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
             _tie_again(model)
             vars(model.config).pop("quantization_config", None)
-            model.save_pretrained(to)
-            tokenizer.save_pretrained(to)
-        except BaseModelError:
+            with writing_to_cache():
+                model.save_pretrained(to)
+                tokenizer.save_pretrained(to)
+        except (ArtifactError, BaseModelError):
             raise
         except Exception as error:  # transformers raises whatever its parts raise
             raise BaseModelError(

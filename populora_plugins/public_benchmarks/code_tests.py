@@ -23,12 +23,12 @@ from populora_core.sandbox.worker import request_body
 from populora_plugins.public_benchmarks.codec import decode, encode
 
 MODULES = (
-    "argparse", "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib", "hashlib", "html",
-    "inspect", "io", "json", "keyword", "locale", "logging", "marshal", "operator", "os", "pathlib", "platform",
-    "pprint", "queue", "random", "secrets", "string", "struct", "sys", "threading", "time", "timeit", "traceback",
-    "types", "unittest", "warnings", "zlib",
+    "_strptime", "argparse", "base64", "builtins", "calendar", "codecs", "contextlib", "datetime", "difflib",
+    "hashlib", "html", "inspect", "io", "json", "keyword", "locale", "logging", "marshal", "operator", "os",
+    "pathlib", "platform", "pprint", "queue", "random", "secrets", "string", "struct", "sys", "threading", "time",
+    "timeit", "traceback", "types", "unittest", "warnings", "zlib",
 )  # fmt: skip
-"""Modules that solutions may import beyond those of the static policy; nothing else can be imported."""
+"""Modules that solutions may import beyond those of the static policy, or that these import on first use."""
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _TOO_DEEP = "RecursionError"

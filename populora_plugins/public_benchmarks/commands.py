@@ -50,6 +50,9 @@ def fetch(
     if given is not None and len(entries) > 1:
         entries = [entry for entry in entries if (given / entry.benchmark).is_dir()] or entries
     for entry in entries:
+        if entry.here is not None:
+            print(f"{entry.benchmark:<16} the rows are your own, {entry.here}: nothing is fetched")
+            continue
         if missing and _is_here(entry):
             continue
         source = given
@@ -85,7 +88,7 @@ def entries_named(name: str, suite: Path) -> list[Entry]:
     from populora_core.support.errors import BenchmarkError
 
     def entries(path: Path) -> list[Entry]:
-        return [entry for entry in named_suite(path).benchmarks if entry.here is None]
+        return [entry for entry in named_suite(path).benchmarks if entry.bundled is None]
 
     for path in (SUITES / f"{name}.toml", Path(name)):
         if path.suffix == ".toml" and path.is_file():

@@ -103,7 +103,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 4
+    version = 5
     first_keyed = 5
     votes = False
     limits = code_limits(CEILING_SECONDS)

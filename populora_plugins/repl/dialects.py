@@ -34,7 +34,7 @@ from populora_core.problems.types import AnswerForm, TypeRules
 from populora_plugins.repl.notation import ASSERT, REPL, Notation
 from populora_plugins.repl.seeds import SEEDS, SHOWN, Seed
 
-GRAMMAR_VERSION = "3"
+GRAMMAR_VERSION = "4"
 END, LINE_END = "\n\n", "\n"
 NO_MORE = "<|endoftext|>"
 """The end of a text that is no turn of a chat, for many bases; a GGUF file does not count it among the end tokens."""

@@ -1,7 +1,8 @@
 """Notation of calls with their results, and the reading of a line that a model wrote as one.
 
 A value is read where Python would show or compare with it. Small models go on after it, in prose: that is passed
-over, unless it could be the rest of an expression. So no right value is lost, and `1 + 2` is not read as 1.
+over, unless it could be the rest of an expression, or is glued to the value. So no right value is lost, `1 + 2` is not
+read as 1, and `'it's'` not as `'it'`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ EQUALS = "=="
 CLOSING = "'\")]}"
 LONGEST = 1_000
 """Characters of a line among which the end of a value is looked for, where prose follows."""
-_GOES_ON = re.compile(r"""\s*(?:[-+*/%@&|^~<>=!.,:;\[({'"\\]|(?:and|or|is|in|not|if|else|for)\b)""")
+_GOES_ON = re.compile(
+    r"""[A-Za-z0-9_]|\s*(?:[-+*/%@&|^~<>=!.,:;\[({'"\\]|(?:and|or|is|in|not|if|else|for)\b)"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,8 @@ class Notation:
         """
         text = line.strip()
         for place in range(2, len(text) + 1) if text.startswith("(") else ():
-            after = text[place:].lstrip()
-            if text[place - 1] == ")" and (after.startswith(EQUALS) or not _GOES_ON.match(after)):
+            after = text[place:]
+            if text[place - 1] == ")" and (after.lstrip().startswith(EQUALS) or not _GOES_ON.match(after)):
                 try:
                     return read_arguments(text[1 : place - 1])
                 except FormatError:  # the parenthesis is inside of an argument

@@ -26,7 +26,7 @@ from populora_core.support.aliases import Say
 from populora_core.support.children import end_with_parent
 from populora_core.support.errors import PopuloraError, RunDirectoryError, StudyError
 from populora_plugins.study.measures import measure
-from populora_plugins.study.summary import Origin, stage_versions, why_void, write_summary
+from populora_plugins.study.summary import Origin, versions_of, why_void, write_summary
 
 MADE = """
     SELECT list(DISTINCT code_revision) AS codes, sum(seconds) AS seconds,
@@ -95,7 +95,7 @@ def play(assignment: Assignment, say: Say) -> None:
     from populora_core.lifecycle.run_evaluation import RunEvaluation
     from populora_plugins.study.mixtures import averages, copies
 
-    if (now := stage_versions()) != assignment.origin.stage_versions:
+    if (now := versions_of(assignment.config)) != assignment.origin.stage_versions:
         raise StudyError(
             f"the code changed since {assignment.name} was planned",
             expected=f"stage versions {assignment.origin.stage_versions}",

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from populora_core.config.load import Config
-from populora_core.stages.decisive import deciding_keys, decisive
+from populora_core.stages.decisive import deciding_keys, decisive, rules
 from populora_core.stages.drift import moved_settings
 from populora_core.stages.table import STAGES
 from populora_core.support import durable
@@ -63,7 +63,8 @@ class Origin:
 
     Attributes:
         config: the arm's resolved configuration with this seed, as JSON.
-        stage_versions: of every stage, and of the summary itself.
+        stage_versions: of every stage, of the summary itself, and of the rules that the run followed; older summaries
+            do not know the rules.
         suite: digest of the held-out suite, with that of its sample and who answered where these were set.
         code_revisions: of every code that made a stage of the run.
         seconds: wall time in stages and evaluations.
@@ -179,6 +180,11 @@ def stage_versions() -> dict[str, int]:
     return {name: stage.version for name, stage in STAGES.items()} | {"summary": VERSION}
 
 
+def versions_of(config: Config) -> dict[str, int]:
+    """The versions that a run of this configuration would have if made now."""
+    return stage_versions() | rules(config)
+
+
 def origin_of(
     arm: str, seed: int, config: Config, base_digest: str, suite: str, evaluate_every: int
 ) -> Origin:
@@ -194,7 +200,14 @@ def origin_of(
         if isinstance(named := chosen.get(section, {}).get(key), str) and named
     }
     return Origin(
-        arm, seed, config.as_json(), stage_versions(), base_digest, suite, evaluate_every, contents=contents
+        arm,
+        seed,
+        config.as_json(),
+        versions_of(config),
+        base_digest,
+        suite,
+        evaluate_every,
+        contents=contents,
     )
 
 

@@ -39,6 +39,7 @@ class CompactDialect:
 
     name = "compact"
     stop = ()
+    reserved = SPECIAL_TOKENS
     rules = TypeRules(code_f_inputs_min=5, code_f_inputs_max=8, code_f_shown=4)
 
     def __init__(self, folder: Path = TEMPLATE_ROOT / "compact") -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from populora_core.model.chat import SpecialTokens, special_tokens
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import TypeRules
+
+_STRING = re.compile(
+    r"""(?:(?<!\w)(?P<prefix>[bf]?r|r[bf]|[bfu]))?(?P<quote>(?P<long>\'{3}|"{3})|['"])"""
+    r"""(?:\\[\s\S]|(?!(?P=quote))(?(long)[\s\S]|[^\\\n]))*+(?P=quote)""",
+    re.IGNORECASE,
+)
+"""A string literal. Outside programs an apostrophe may open one too, which ends with its line."""
 
 
 class Tokenizer(SpecialTokens, Protocol):
@@ -28,7 +37,8 @@ class Dialect(Protocol):
     One that can put several inputs into a prompt (`propose.inputs`) also has a method `asking(inputs)`, which gives the
     dialect that does. One whose answers may have a thought before them has a method `thought(completion)`, see
     `thought_of`. One that brings problems to show at the start has a method `seeds(problem_type)`, see `seeds_of`. One
-    whose completions end differently by what they are has a method `stops(prompt)`, see `stops_of`.
+    whose completions end differently by what they are has a method `stops(prompt)`, see `stops_of`. One whose prompts
+    are tokenized with a program's special tokens has these in `reserved`, see `reserved_by`.
     """
 
     @property
@@ -74,13 +84,24 @@ class Dialect(Protocol):
 
 
 def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
-    """The prompt with every special token that a program or message spells split by a space.
+    r"""The prompt without any special token that a program, value or message spells.
 
-    So no teacher can end the student's turn.
+    So no teacher can end the student's turn. A string literal keeps its value, as `'<eos\x3e'` does for `'<eos>'`;
+    elsewhere a space splits the token.
     """
     for token in special_tokens(tokenizer).values():
-        prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
+        if token in prompt:
+            prompt = _STRING.sub(partial(_respelt, token), prompt).replace(token, f"{token[:1]} {token[1:]}")
     return prompt
+
+
+def _respelt(token: str, found: re.Match[str]) -> str:
+    """A string literal of the same value without the token: a raw one, which knows no escapes, becomes two."""
+    prefix, quote, last = found["prefix"] or "", found["quote"], ord(token[-1])
+    if "r" in prefix.lower():
+        return found[0].replace(token, f"{token[:1]}{quote} {prefix}{quote}{token[1:]}")
+    escape = rf"\x{last:02x}" if last < 256 else rf"\U{last:08x}"
+    return found[0].replace(token, token[:-1] + escape)
 
 
 def seeds_of(spoken: Dialect, problem_type: str) -> Sequence[Problem]:
@@ -93,6 +114,12 @@ def stops_of(spoken: Dialect, prompt: str) -> tuple[str, ...]:
     """Texts that end a completion of this prompt; the dialect's `stop` where they are the same for all."""
     stops: Callable[[str], tuple[str, ...]] | None = getattr(spoken, "stops", None)
     return tuple(stops(prompt) if stops else spoken.stop)
+
+
+def reserved_by(spoken: Dialect) -> tuple[str, ...]:
+    """Texts that no program may hold: in a prompt that shows it they would be special tokens."""
+    reserved: tuple[str, ...] = getattr(spoken, "reserved", ())
+    return reserved
 
 
 def thought_of(spoken: Dialect, completion: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import resource
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,7 +28,7 @@ from populora_core.model.base import load_base
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.preflight import check_folders
 from populora_core.support.digest import file_sha256
-from populora_core.support.errors import BaseModelError, ConfigError
+from populora_core.support.errors import ArtifactError, BaseModelError, ConfigError
 from populora_core.support.user_cache import FOLDER_VARIABLE
 from populora_plugins.gguf_bases.dequantise import SOURCE, dequantised, is_gguf
 from populora_plugins.gguf_bases.named import NAMED, NamedBase, named_base
@@ -140,9 +144,46 @@ def test_two_processes_dequantise_one_file(tmp_path: Path) -> None:
     assert [each.wait() for each in both] == [0, 0]
 
 
-def named(monkeypatch: pytest.MonkeyPatch, size: int) -> str:
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Inside, the system lets no file grow beyond so many bytes, as if the disk were full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_refuses_the_checkpoint_is_told_from_a_file_that_cannot_be_read(
+    cache: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    with pytest.raises(ArtifactError, match="File too large") as refused, small_files(16 << 10):
+        dequantised(file)
+    assert FOLDER_VARIABLE in refused.value.fix and not [*(cache / "bases").iterdir()]
+    assert BaseSection(path=dequantised(file)).folder().is_dir()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fills_up_while_the_checkpoint_is_written_is_named(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    file = tmp_path / "small.gguf"
+    llama(file, None)
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    with pytest.raises(ArtifactError, match=os.strerror(code)) as refused:
+        dequantised(file)
+    assert FOLDER_VARIABLE in refused.value.fix
+
+
+def named(monkeypatch: pytest.MonkeyPatch, size: int, sha256: str = "0" * 64) -> str:
     """A name for a base that neither a hub nor an index has."""
-    base = NamedBase("no-one/small@" + "0" * 40, "MIT", "small", "0" * 64, size, size, ())
+    base = NamedBase("no-one/small@" + "0" * 40, "MIT", "small", sha256, size, size, ())
     monkeypatch.setitem(NAMED, "small", base)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return "small"
@@ -161,8 +202,20 @@ def test_a_named_base_is_made_of_the_file_that_is_there(
     """No one else is asked, and what is not needed any more goes."""
     file = joined_file(cache)
     path = f"gguf:small@{file_sha256(file)}"
-    assert named_base(named(monkeypatch, 9)) == path and not file.exists()
+    assert named_base(named(monkeypatch, 9, file_sha256(file))) == path and not file.exists()
     assert "hub" not in capfd.readouterr().err and BaseSection(path=path).folder().is_dir()
+
+
+@pytest.mark.parametrize("asked", ["small", f"gguf:small@{'0' * 64}"])
+def test_a_named_base_is_made_of_no_other_file(
+    asked: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it there keeps it."""
+    file = joined_file(cache)
+    named(monkeypatch, 9)
+    with pytest.raises(BaseModelError, match=r"small\.gguf is not the file that is meant") as refused:
+        base_settings(asked)
+    assert refused.value.got == f"sha256 {file_sha256(file)}" and not [*cache.glob("bases/*")]
 
 
 def test_one_process_at_a_time_makes_a_named_base(
@@ -170,8 +223,7 @@ def test_one_process_at_a_time_makes_a_named_base(
 ) -> None:
     """The second waits, and finds what the first has made although the file that it was made of has gone."""
     file = joined_file(cache)
-    name = named(monkeypatch, 9)
-    monkeypatch.setitem(NAMED, name, replace(NAMED[name], sha256=file_sha256(file)))
+    name = named(monkeypatch, 9, file_sha256(file))
     with ThreadPoolExecutor(1) as second:
         with FileLock(file.with_suffix(".lock")):
             found = second.submit(named_base, name)
@@ -221,8 +273,7 @@ def test_the_base_of_a_recorded_path_is_made_again_although_the_hub_has_one_of_i
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub's weights are others: a run that began with the dequantised ones cannot go on with these."""
-    file, name = joined_file(cache), named(monkeypatch, 9)
-    monkeypatch.setitem(NAMED, name, replace(NAMED[name], sha256=file_sha256(file)))
+    name = named(monkeypatch, 9, file_sha256(joined_file(cache)))
     in_the_hubs_cache(tmp_path / "hub", NAMED[name], monkeypatch)
     path = NAMED[name].path
     assert base_settings(path)["path"] == path and BaseSection(path=path).folder().is_dir()

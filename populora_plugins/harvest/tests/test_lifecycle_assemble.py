@@ -164,6 +164,12 @@ def test_an_assembly_that_is_made_again_by_name_comes_out_as_it_was(own: Path, s
     assert result.manifest.extra["again"] == [f"{CHOICE} is missing or damaged"]
 
 
+def test_the_command_makes_an_assembly_again(own: Path, suite: Suite) -> None:
+    done = populora("rerun", own, "--generation", GENERATIONS, "--stage", f"assemble:{suite.suite}")
+    assert done.returncode == 0, done.stderr
+    assert f"assemble:{suite.suite} came out as it was" in done.stdout
+
+
 def test_another_seed_assembles_again_and_says_so(own: Path, suite: Suite) -> None:
     with Session(Run.open(own)) as session:
         (result,) = rerun(session, GENERATIONS, f"assemble:{suite.suite}", seed=77)

@@ -175,11 +175,27 @@ def test_a_change_within_the_noise_is_no_change() -> None:
     assert changed(SampleMean(0.50, 0.02), SampleMean(0.40, 0.02)) == -1
 
 
-def test_a_standard_error_is_that_of_the_problems(written: Path) -> None:
-    figures = with_problems(read_figures(written), {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.5]})
-    errors = metrics.SOLVE_RATE.errors(figures, None)
-    assert errors == {1: pytest.approx(statistics.pstdev([0.0, 0.5, 1.0, 0.5]) / 2), 2: 0.0}
+def test_a_standard_error_is_that_of_the_problems_beside_two_at_either_end(written: Path) -> None:
+    rates = {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.5]}
+    figures = with_problems(read_figures(written), rates)
+    unseen = [0.0, 0.0, 1.0, 1.0]
+    assert metrics.SOLVE_RATE.errors(figures, None) == {
+        generation: pytest.approx(statistics.pstdev([*own, *unseen]) / 2) for generation, own in rates.items()
+    }
     assert metrics.LEARNABLE.errors(figures, None)[1] == pytest.approx(math.sqrt(0.5 * 0.5 / 4))
+
+
+@pytest.mark.parametrize(
+    ("problems", "late", "claimed"), [(2, 0.25, False), (40, 0.25, True), (8, 1.0, True)]
+)
+def test_few_problems_that_score_alike_claim_no_change(
+    written: Path, problems: int, late: float, claimed: bool
+) -> None:
+    rates = {1: [0.0] * problems, 2: [0.0] * problems, 3: [late] * problems}
+    figures = with_problems(read_figures(written), rates)
+    good = [note.text for note in notes(figures) if note.kind == "good"]
+    assert any("solve rate up from 0" in text for text in good) == claimed
+    assert ("within the noise" in headline(figures)[-1]) != claimed
 
 
 def test_a_single_problem_tells_no_error_and_so_no_change(written: Path) -> None:

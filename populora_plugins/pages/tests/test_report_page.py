@@ -16,7 +16,15 @@ import pytest
 from conftest import small_config
 from hypothesis import given
 from hypothesis import strategies as st
-from store_run import STUDENT, commit_stage, evaluation_row, generation_tables, write_run
+from store_run import (
+    STUDENT,
+    commit_stage,
+    evaluation_row,
+    generation_tables,
+    member_row,
+    rating_row,
+    write_run,
+)
 
 from populora_core.problems.types import PROBLEM_TYPES
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
@@ -32,6 +40,7 @@ from populora_core.store.catalogue import publish, run_labels
 from populora_core.store.record import RECORD
 from populora_plugins.pages.colours import INFRASTRUCTURE, STAGES, VERDICTS
 from populora_plugins.pages.comparison import comparison_sections
+from populora_plugins.pages.lineage import replacements
 from populora_plugins.pages.report import render
 from populora_plugins.pages.sections import sections
 
@@ -270,6 +279,43 @@ def test_scores_of_two_temperatures_are_two_series_and_a_greedy_ones_name_says_n
         "counting, pass@1, validation": 0.5,
         "counting, pass@1, T 0.6, validation": 0.75,
     }
+
+
+def test_the_score_of_a_role_is_that_of_all_its_members(written: Path) -> None:
+    """After `populora evaluate RUN --members student-00-g0000` one student stands for no other."""
+    other = "student-01-g0000"
+    play = generation_tables(1)
+    commit_stage(
+        written,
+        1,
+        "grade",
+        play["grade"] | {"ratings": [*play["grade"]["ratings"], rating_row(1, other)]},
+    )
+    commit_stage(
+        written,
+        1,
+        "evolve",
+        play["evolve"] | {"population": [*play["evolve"]["population"], member_row(1, other)]},
+    )
+    for suite, members in {"one": [STUDENT, "base"], "all": [STUDENT, other, "base"]}.items():
+        scores = [evaluation_row(1, member, 0.25 * n) | {"suite": suite} for n, member in enumerate(members)]
+        commit_stage(written, 1, f"evaluate-{suite}", {"evaluations": scores})
+    figures = read_figures(written, samples=False)
+    found = {(row["suite"], row["generation"], row["role"]): row["score"] for row in figures["evaluations"]}
+    assert found == {
+        ("one", 1, None): 0.25,
+        ("all", 1, None): 0.5,
+        ("all", 1, "student"): 0.125,
+        ("small", 2, "student"): 0.5,  # of those that played, one of which evolution then removed
+    }
+
+
+def test_fitnesses_of_a_suite_are_told_apart_in_the_table_of_replacements(written: Path) -> None:
+    figures = read_figures(written, samples=False)
+    (like,) = figures["evolutions"]
+    gone = [like | {"removed_fitness": fitness} for fitness in (0.26, 0.34, 24.93, None)]
+    rows = replacements(Figures(figures.run, figures.last, {**figures.rows, "evolutions": gone}))
+    assert [row["its fitness"] for row in rows] == ["0.26", "0.34", "24.9", ""]
 
 
 def test_the_time_of_all_evaluations_is_one_part_of_a_bar(evaluated_warm: Figures) -> None:

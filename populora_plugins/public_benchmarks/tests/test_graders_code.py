@@ -195,6 +195,8 @@ WAYS = {
     "print(input()[::-1])",
     "dataclass": "from dataclasses import dataclass\n@dataclass\nclass Text:\n    text: str\n"
     "print(Text(input()).text[::-1])",
+    "dates": "import time\nfrom datetime import datetime\nassert time.strptime('3', '%d').tm_mday == 3\n"
+    "assert datetime.strptime('03-11-2000', '%m-%d-%Y').day == 11\nprint(input()[::-1])",
     "imports of the benchmark": "print(''.join(deque(reversed(input()))))",
     "globals that last": "seen = globals().setdefault('seen', 0)\nassert seen == 0\nseen += 1\nprint(input()[::-1])",
 }

@@ -326,6 +326,14 @@ def test_a_benchmark_is_looked_for_in_the_named_suite_first(tmp_path: Path) -> N
     assert [entry.dataset for entry in entries_named("aime24", own)] == ["math-ai/aime24"]
 
 
+def test_rows_of_the_users_own_are_told_and_not_fetched(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('suite = "own"\n[[benchmarks]]\nbenchmark = "gsm8k"\ndataset = "file:rows.jsonl"\n')
+    done = CliRunner().invoke(app, ["suite", "fetch", str(own)])
+    assert done.exit_code == 0
+    assert f"gsm8k            the rows are your own, {tmp_path / 'rows.jsonl'}: nothing" in done.output
+
+
 def test_what_comes_with_the_project_is_not_fetched() -> None:
     with pytest.raises(BenchmarkError, match="no benchmark 'tiny_code_o'"):
         entries_named("tiny_code_o", SUITES / "tiny.toml")

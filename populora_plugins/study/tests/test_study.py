@@ -33,7 +33,14 @@ from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.config import load_study
 from populora_plugins.study.play import Assignment, play
 from populora_plugins.study.report import write_report
-from populora_plugins.study.summary import MOST_BYTES, origin_of, read_summary, stage_versions, write_summary
+from populora_plugins.study.summary import (
+    MOST_BYTES,
+    Origin,
+    origin_of,
+    read_summary,
+    stage_versions,
+    write_summary,
+)
 from populora_plugins.study.verdicts import read_results, write_verdicts
 
 
@@ -179,6 +186,30 @@ def test_a_file_to_play_counts_by_its_content(tmp_path: Path) -> None:
     first, again, other = origins
     assert first.stale(again) is None and "content of anchors.parameters" in str(first.stale(other))
     assert replace(first, contents={}).stale(other) is None, "older summaries do not say"
+
+
+@pytest.mark.parametrize(
+    ("followed", "rule", "constant"),
+    [
+        ({"base": {"dtype": "bfloat16"}}, "base.half_on_cpu", "HALF_ON_CPU"),
+        ({"update": {"token_budget": 128}}, "update.packs", "PACKS_RULE"),
+        ({"evolve": {"average_every": 2}}, "average.rule", "AVERAGE_RULE"),
+    ],
+)
+def test_a_raised_rule_voids_the_summaries_of_runs_that_followed_it(
+    monkeypatch: pytest.MonkeyPatch, followed: dict, rule: str, constant: str
+) -> None:
+    def origins() -> list[Origin]:
+        configs = small_config(**followed), small_config()
+        return [origin_of("pool", 0, config, "base", "suite", 15) for config in configs]
+
+    (made, other), older = origins(), stage_versions()
+    monkeypatch.setattr(f"populora_core.stages.decisive.{constant}", 99)
+    now, other_now = origins()
+    assert made.stale(made) is None
+    assert f"version of {rule} {made.stage_versions[rule]} → 99" in str(made.stale(now))
+    assert other.stale(other_now) is None
+    assert replace(made, stage_versions=older).stale(now) is None, "older summaries do not say"
 
 
 def test_a_run_that_went_further_than_is_asked_now_is_not_measured(small: Path) -> None:
