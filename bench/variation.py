@@ -34,6 +34,7 @@ LAYERS = QWEN_7B["num_hidden_layers"]
 RANK, ALPHA = 32, 64.0
 SECONDS_GOAL, RATIO_GOAL, MEMORY_GOAL = "<= 2", "<= 8", "<= 3"
 AVERAGED, AVERAGE_GOAL = 4, "<= 60"
+SHARES = {"average_of_4": 1.0, "average_of_4_by_half": 0.5}
 
 
 def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> list[BenchRow]:
@@ -58,10 +59,11 @@ def run(samples: int = MIN_SAMPLES, say: Say = print, layers: int = LAYERS) -> l
             for name in operators:
                 seconds[name].append(cpu_seconds(partial(_breed, layout, parents, name, sample)))
         members = [_parent(layout, seed) for seed in range(1, AVERAGED + 1)]
-        averages = {
-            name: [cpu_seconds(partial(_average, layout, members, share)) for _ in range(samples)]
-            for name, share in (("average_of_4", 1.0), ("average_of_4_by_half", 0.5))
-        }
+        averages: dict[str, list[float]] = {name: [] for name in SHARES}
+        for sample in range(samples):
+            say(f"averages, round {sample + 1} of {samples}")
+            for name, share in SHARES.items():
+                averages[name].append(cpu_seconds(partial(_average, layout, members, share)))
 
     typical = np.median([seconds[name] for name in operators], axis=0).tolist()
     return [

@@ -76,6 +76,8 @@ LITERALS = (
     f"'''two\n{END}\nlines'''",
     f'R"""{END}\n"""',
     f"f'{END}'",
+    f"f'{{x}}{END}{{x}}'",
+    f'("""two # lines""", "{END}")',
 )
 
 
@@ -108,7 +110,17 @@ def test_a_special_token_among_operators_or_words_is_split(tokenizer) -> None:
 
     tokenizer.add_tokens(AddedToken("<s>", special=True))
     assert unspelt(tokenizer, "don't say <s>: x = a<s>b") == "don't say < s>: x = a< s>b"
+    assert unspelt(tokenizer, "f'{a<s>b}'") == "f'{a< s>b}'"
     assert unspelt(tokenizer, "it's '<t>'") == "it's '<t>'"
+
+
+def test_quotes_in_a_comment_open_no_literal(tokenizer) -> None:
+    from transformers import AddedToken
+
+    tokenizer.add_tokens(AddedToken("<s>", special=True))
+    assert (
+        unspelt(tokenizer, 'x = 1  # say """ <s>\ny = r\'<s>\'') == "x = 1  # say \"\"\" < s>\ny = r'<' r's>'"
+    )
 
 
 def test_compact_encodes_the_prompt_alone(tokenizer):

@@ -240,6 +240,17 @@ def test_what_a_received_run_names_and_does_not_use_is_not_the_users_by_a_switch
     assert inherited(apply_overrides(before, [switch]), before) == [source]
 
 
+def test_an_account_is_its_entity_whatever_the_project(tmp_path: Path) -> None:
+    theirs = {"use": ["wandb"], "wandb": {"mode": "online", "entity": "them"}}
+    sent = Run.open(received(tmp_path / "sent", trackers=theirs)).config
+    assert inherited(apply_overrides(sent, ["trackers.wandb.project=mine"]), sent) == ["wandb://them/mine"]
+    assert inherited(apply_overrides(sent, ["trackers.wandb.entity=me"]), sent) == []
+    own = Run.open(received(tmp_path / "own")).config
+    assert (
+        inherited(apply_overrides(own, ['trackers.use=["wandb"]', "trackers.wandb.mode=online"]), own) == []
+    )
+
+
 @pytest.mark.parametrize("what", FILES)
 def test_an_answer_about_a_file_is_remembered(mine: Path, tmp_path: Path, what: str) -> None:
     file = tmp_path / "mine"

@@ -219,13 +219,17 @@ def sources(config: Config) -> list[str]:
 
 def kept_sources(config: Config, before: Config) -> list[str]:
     """The sources of a changed configuration that the run itself names, also those that it named and did not use."""
-    trackers = before.trackers
-    wandb = trackers.wandb.model_copy(update={"mode": config.trackers.wandb.mode})
+    trackers, wandb = before.trackers, before.trackers.wandb
+    if wandb.entity:  # without one it is the account that is logged in here
+        how = {"mode": config.trackers.wandb.mode, "project": config.trackers.wandb.project}
+        trackers = trackers.model_copy(
+            update={"use": config.trackers.use, "wandb": wandb.model_copy(update=how)}
+        )
     switched = {
         "anchors": before.anchors.model_copy(update={"share": config.anchors.share}),
         "update": before.update.model_copy(update={"corpus_share": config.update.corpus_share}),
         "compute": before.compute.model_copy(update={"backend": config.compute.backend}),
-        "trackers": trackers.model_copy(update={"use": config.trackers.use, "wandb": wandb}),
+        "trackers": trackers,
     }
     own = sources(before.model_copy(update=switched))
     return [source for source in sources(config) if source in own]

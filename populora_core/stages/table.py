@@ -124,7 +124,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "grade",
-        version=7,
+        version=8,
         needs={
             "matches": When.NOW,
             "proposals": When.NOW,

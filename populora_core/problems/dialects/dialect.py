@@ -11,12 +11,14 @@ from populora_core.model.chat import SpecialTokens, special_tokens
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.types import TypeRules
 
-_STRING = re.compile(
+_LITERAL = (
     r"""(?:(?<!\w)(?P<prefix>[bf]?r|r[bf]|[bfu]))?(?P<quote>(?P<long>\'{3}|"{3})|['"])"""
-    r"""(?:\\[\s\S]|(?!(?P=quote))(?(long)[\s\S]|[^\\\n]))*+(?P=quote)""",
-    re.IGNORECASE,
+    r"""(?:\\[\s\S]|(?!(?P=quote))(?(long)[\s\S]|[^\\\n]))*+(?P=quote)"""
 )
-"""A string literal. Outside programs an apostrophe may open one too, which ends with its line."""
+_STRING = re.compile(_LITERAL, re.IGNORECASE)
+_SHOWN = re.compile(rf"#[^\n]*|{_LITERAL}", re.IGNORECASE)
+"""A literal, or a comment, in which none goes on to the next line. An apostrophe in prose may open one on its line."""
+_FIELD = re.compile(r"(\{[^{}]*\})")
 
 
 class Tokenizer(SpecialTokens, Protocol):
@@ -89,19 +91,33 @@ def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
     So no teacher can end the student's turn. A string literal keeps its value, as `'<eos\x3e'` does for `'<eos>'`;
     elsewhere a space splits the token.
     """
-    for token in special_tokens(tokenizer).values():
-        if token in prompt:
-            prompt = _STRING.sub(partial(_respelt, token), prompt).replace(token, f"{token[:1]} {token[1:]}")
+    spelt = [token for token in special_tokens(tokenizer).values() if token in prompt]
+    if spelt:
+        prompt = _SHOWN.sub(partial(_respelt, spelt), prompt)
+    for token in spelt:
+        prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
     return prompt
 
 
-def _respelt(token: str, found: re.Match[str]) -> str:
-    """A string literal of the same value without the token: a raw one, which knows no escapes, becomes two."""
-    prefix, quote, last = found["prefix"] or "", found["quote"], ord(token[-1])
-    if "r" in prefix.lower():
-        return found[0].replace(token, f"{token[:1]}{quote} {prefix}{quote}{token[1:]}")
-    escape = rf"\x{last:02x}" if last < 256 else rf"\U{last:08x}"
-    return found[0].replace(token, token[:-1] + escape)
+def _respelt(tokens: Sequence[str], found: re.Match[str]) -> str:
+    """A string literal of the same value without the tokens: a raw one, which knows no escapes, becomes two."""
+    text, prefix, quote = found[0], (found["prefix"] or "").lower(), found["quote"]
+    if quote is None:  # a comment
+        return _STRING.sub(partial(_respelt, tokens), text)
+    for token in tokens:
+        if "r" in prefix:
+            text = text.replace(token, f"{token[:1]}{quote} {found['prefix']}{quote}{token[1:]}")
+        elif "f" in prefix:  # its fields are code, in which a space splits the token
+            parts = _FIELD.split(text)
+            text = "".join(part if field % 2 else _escaped(part, token) for field, part in enumerate(parts))
+        else:
+            text = _escaped(text, token)
+    return text
+
+
+def _escaped(text: str, token: str) -> str:
+    last = ord(token[-1])
+    return text.replace(token, token[:-1] + (rf"\x{last:02x}" if last < 256 else rf"\U{last:08x}"))
 
 
 def seeds_of(spoken: Dialect, problem_type: str) -> Sequence[Problem]:
