@@ -156,6 +156,7 @@ def test_copies_that_could_not_be_scored_are_refused_before_a_run(
     text = STUDY.read_text().replace('"frontier.toml"', f'"{STUDY.parent}/frontier.toml"')
     assert old in text
     path = tmp_path / "study.toml"
+    text = text.replace("bench/results/study-3", f"{tmp_path}/results")  # ours are a record
     path.write_text(text.replace(old, new.format(folder=tmp_path)))
     with pytest.raises(ConfigError, match=rf"copies_at(.*\n)*Got: {got}"):
         plan(path)
