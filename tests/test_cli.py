@@ -159,18 +159,6 @@ def test_a_rerun_that_changes_nothing_says_why(copy_of: Callable[[], Path]) -> N
     assert f" --generations {GENERATIONS + 10} goes on from here" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("generation", "further"), [(1, ""), (GENERATIONS, f" --generations {GENERATIONS + 10}")]
-)
-def test_a_fork_names_the_command_that_trains_it_further(
-    finished: Path, tmp_path: Path, generation: int, further: str
-) -> None:
-    to = tmp_path / "forked"
-    done = populora("fork", finished, "--generation", generation, "--to", to)
-    assert done.returncode == 0, done.stderr
-    assert f"resume {to}{further} goes on from there" in done.stdout
-
-
 def test_inspect_shows_run_generation_stage_member_and_problem(finished: Path) -> None:
     glance = populora("inspect", finished).stdout
     assert "generation   3/3" in glance

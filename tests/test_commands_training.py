@@ -12,7 +12,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from conftest import ran, small_config
+from command import populora
+from conftest import GENERATIONS, ran, small_config
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
@@ -109,3 +110,15 @@ def test_progress_tells_of_every_stage_also_of_a_plug_ins(tmp_path: Path, stage:
         observer.stage_started(2, stage)
         assert observer.position == f"{stage} of generation 2"
     assert f"generation 2: {told}" in seen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("generation", "further"), [(1, ""), (GENERATIONS, f" --generations {GENERATIONS + 10}")]
+)
+def test_a_fork_names_the_command_that_trains_it_further(
+    finished: Path, tmp_path: Path, generation: int, further: str
+) -> None:
+    to = tmp_path / "forked"
+    done = populora("fork", finished, "--generation", generation, "--to", to)
+    assert done.returncode == 0, done.stderr
+    assert f"resume {to}{further} goes on from there" in done.stdout

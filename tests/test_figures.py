@@ -16,6 +16,8 @@ from store_run import (
     commit_stage,
     evaluation_row,
     generation_tables,
+    member_row,
+    rating_row,
     update_row,
     write_run,
 )
@@ -279,3 +281,33 @@ def test_a_summary_of_two_generations_reads_no_other(planted: Path, tmp_path: Pa
         rows = catalogue.rows("SELECT DISTINCT generation FROM proposals ORDER BY 1")
     assert [row["generation"] for row in rows] == [3, 4]
     assert not (directory / "catalogue.duckdb").exists()
+
+
+def test_the_score_of_a_role_is_that_of_all_its_members(tmp_path: Path) -> None:
+    """After `populora evaluate RUN --members student-00-g0000` one student stands for no other."""
+    Run.create(tmp_path / "run", small_config(), "digest")
+    written, other = write_run(tmp_path / "run"), "student-01-g0000"
+    play = generation_tables(1)
+    commit_stage(
+        written,
+        1,
+        "grade",
+        play["grade"] | {"ratings": [*play["grade"]["ratings"], rating_row(1, other)]},
+    )
+    commit_stage(
+        written,
+        1,
+        "evolve",
+        play["evolve"] | {"population": [*play["evolve"]["population"], member_row(1, other)]},
+    )
+    for suite, members in {"one": [STUDENT, "base"], "all": [STUDENT, other, "base"]}.items():
+        scores = [evaluation_row(1, member, 0.25 * n) | {"suite": suite} for n, member in enumerate(members)]
+        commit_stage(written, 1, f"evaluate-{suite}", {"evaluations": scores})
+    figures = read_figures(written, samples=False)
+    found = {(row["suite"], row["generation"], row["role"]): row["score"] for row in figures["evaluations"]}
+    assert found == {
+        ("one", 1, None): 0.25,
+        ("all", 1, None): 0.5,
+        ("all", 1, "student"): 0.125,
+        ("small", 2, "student"): 0.5,  # of those that played, one of which evolution then removed
+    }

@@ -7,122 +7,31 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPConnection
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from inspect import getsource
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import httpx
 import pytest
-from conftest import GENERATIONS, PATIENCE, alive, contents, ran, wait_for
+from conftest import GENERATIONS, PATIENCE, contents, ran, wait_for
 from prefect_key import PrefectKey
+from prefect_server import ROOT, Server
 
 import flows
-from flows.deploy import NIGHTLY, POOL, remove_missed_nights
 from flows.ui import pause_pool
 from populora_core.lifecycle.loop import fork
 from populora_core.report.write import token_of
 from populora_core.runs.heartbeat import Beat
-from populora_core.runs.lock import lock
 from populora_core.runs.run import Run
 from populora_core.stages.table import STAGE_NAMES
-from populora_core.store.record import RECORD
-from populora_core.support.processes import descendants
 
 pytestmark = [pytest.mark.foreign, pytest.mark.thorough]
 
-ROOT = Path(__file__).resolve().parent.parent
 STAGES = (*STAGE_NAMES, "publish")
-SERVE = """
-import sys
-import flows
-if __name__ == "__main__":
-    flows.quieten_prefect()
-    from flows.server import own_server
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
-    with own_server():
-        print(PREFECT_API_URL.value(), PREFECT_API_AUTH_STRING.value(), flush=True)
-        sys.stdin.read()
-"""
-
-
-class Server:
-    """A Prefect server, and the process that started it."""
-
-    def __init__(self, home: Path) -> None:
-        script = home / "serve.py"
-        script.write_text(SERVE)
-        self.environment = os.environ | {
-            "PREFECT_HOME": str(home / "prefect"),
-            "PYTHONPATH": str(ROOT),
-            "COLUMNS": "160",
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(script)],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.url, self.key = self.process.stdout.readline().split()
-        self.environment |= {"PREFECT_API_URL": self.url, "PREFECT_API_AUTH_STRING": self.key}
-
-    def populora(self, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "populora_core.commands", *map(str, arguments)]
-        return subprocess.Popen(
-            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def close(self) -> None:
-        """Kill what started the server, which ends with its parent."""
-        children = descendants(self.process.pid)
-        self.process.kill()
-        self.process.wait()
-        wait_for(lambda: not any(map(alive, children)))
-
-    def ask(self, path: str, body: object) -> Any:
-        """The answer to a request with the key."""
-        auth = PrefectKey(self.url, self.key)
-        return (
-            httpx.post(f"{self.url}/{path}", json=body, timeout=PATIENCE, auth=auth).raise_for_status().json()
-        )
-
-    def found(self, what: str, **where: Any) -> list[dict[str, Any]]:
-        """All flows, flow runs, artifacts or work pools, or those where something holds."""
-        found: list[dict[str, Any]] = self.ask(f"{what}/filter", where)
-        return found
-
-    def asked(self) -> AbstractContextManager[object]:
-        """A block in which this process asks the server."""
-        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-
-        return temporary_settings({PREFECT_API_URL: self.url, PREFECT_API_AUTH_STRING: self.key})
-
-    def flow_runs(self, directory: Path) -> list[tuple[str, str]]:
-        """(name, state) of every flow run of a run's."""
-        found = self.found("flow_runs")
-        own = [run for run in found if run["name"].startswith(f"{directory.name} ")]
-        return sorted((run["name"], run["state"]["name"]) for run in own)
-
-    def make_pool(self) -> None:
-        subprocess.run(
-            [sys.executable, "-c", "from flows.deploy import make_pool; make_pool(2)"],
-            cwd=ROOT,
-            env=self.environment,
-            check=True,
-        )
-
-    def pool_is_paused(self) -> bool:
-        return next(bool(pool["is_paused"]) for pool in self.found("work_pools") if pool["name"] == POOL)
 
 
 @pytest.fixture(scope="module")
@@ -266,41 +175,6 @@ def _reached(directory: Path, process: subprocess.Popen[str], generation: int, s
     return (beat.generation, STAGES.index(beat.stage)) >= (generation, STAGES.index(stage))
 
 
-def test_flow_runs_that_a_power_cut_left_under_way_are_set_to_crashed_unless_somebody_works_on_their_run(
-    server: Server, tmp_path: Path
-) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.states import Pending, Running, Suspended
-
-    from flows.server import crash_orphaned_flow_runs
-
-    held, left = tmp_path / "held", tmp_path / "left"
-    held.mkdir()
-    left.mkdir()
-    asked = {
-        "held": (Running(), {"run_dir": str(held)}),
-        "left": (Running(), {"run_dir": str(left)}),
-        "not begun": (Pending(), {"run_dir": str(tmp_path / "absent")}),
-        "nightly": (Running(), {"run_dirs": ["runs"]}),
-        "waits": (Suspended(), {"run_dir": str(left)}),
-    }
-    with server.asked(), get_client(sync_client=True) as client:
-        deployment = client.create_deployment(client.create_flow_from_name("power cut"), "power cut")
-        ids = {}
-        for name, (state, parameters) in asked.items():
-            made = client.create_flow_run_from_deployment(deployment, parameters=parameters, name=name)
-            client.set_flow_run_state(made.id, state, force=True)
-            ids[name] = made.id
-        with lock(held):
-            said = crash_orphaned_flow_runs()
-        states = {name: client.read_flow_run(number).state_name for name, number in ids.items()}
-        for number in ids.values():
-            client.delete_flow_run(number)
-    crashed = dict.fromkeys(("left", "not begun", "nightly"), "Crashed")
-    assert states == crashed | {"held": "Running", "waits": "Suspended"}
-    assert sorted(line.split()[4] for line in said) == ["left", "nightly", "not"]
-
-
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
@@ -328,103 +202,6 @@ def test_flow_runs_of_a_killed_run_are_set_to_crashed_by_reap(
     # What belonged to processes that other tests killed meanwhile is removed, too.
     others = [line for line in again if line.startswith(("removed the sandbox ", "removed /"))]
     assert again == (others or ["nothing was left behind"])
-
-
-def test_generations_of_a_killed_terminal_run_are_set_to_crashed_where_their_lock_tells(
-    server: Server, tmp_path: Path
-) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-    from prefect.states import Running
-
-    from flows.server import crash_orphaned_flow_runs
-    from flows.train import generation
-
-    ids: dict[str, UUID] = {}
-
-    def states() -> dict[str, str | None]:
-        return {name: client.read_flow_run(number).state_name for name, number in ids.items()}
-
-    with server.asked(), get_client(sync_client=True) as client:
-        for name in ("alive", "killed", "elsewhere"):
-            folder = tmp_path / name
-            given = {"run_dir": str(folder), "run_name": name, "generation": 3}
-            ids[name] = client.create_flow_run(generation, name=name, parameters=given, state=Running()).id
-            if name != "elsewhere":
-                folder.mkdir()
-                (folder / RECORD).touch()
-        with lock(tmp_path / "alive"):
-            shared = server.url.replace("127.0.0.1", "localhost")
-            with temporary_settings({PREFECT_API_URL: shared}):
-                crash_orphaned_flow_runs()
-            assert states() == dict.fromkeys(ids, "Running"), "another machine may have the same path"
-            crash_orphaned_flow_runs()
-        assert states() == {"alive": "Running", "killed": "Crashed", "elsewhere": "Running"}
-        for number in ids.values():
-            client.delete_flow_run(number)
-
-
-def test_of_nights_that_were_missed_the_newest_is_left(server: Server) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import DeploymentScheduleCreate
-    from prefect.client.schemas.schedules import CronSchedule
-    from prefect.states import Scheduled
-
-    now = datetime.now(UTC)
-    far = CronSchedule(
-        cron=f"{now.minute} {(now.hour + 12) % 24} * * *", timezone="UTC"
-    )  # none is due meanwhile
-    nights = DeploymentScheduleCreate(schedule=far)
-    days = {
-        "start_time": (now - timedelta(days=3)).isoformat(),
-        "end_time": (now + timedelta(days=2)).isoformat(),
-    }
-
-    def times(deployment: UUID) -> set[datetime]:
-        runs = server.found("flow_runs", deployments={"id": {"any_": [str(deployment)]}})
-        return {datetime.fromisoformat(run["expected_start_time"]) for run in runs if run["auto_scheduled"]}
-
-    with server.asked(), get_client(sync_client=True) as client:
-        flow = client.create_flow_from_name("nights")
-        made = [client.create_deployment(flow, name, schedules=[nights]) for name in (NIGHTLY, "of a user")]
-        nightly, other = made
-        by_hand = client.create_flow_run_from_deployment(
-            nightly, state=Scheduled(scheduled_time=now - timedelta(days=2))
-        )
-        for deployment in made:
-            server.ask(f"deployments/{deployment}/schedule", days | {"min_runs": 9})
-        planned = times(nightly)
-        past = sorted(time for time in planned if time < now)
-        assert len(past) == 3
-        remove_missed_nights()
-        assert planned - times(nightly) == set(past[:2])
-        assert times(other) >= planned
-        assert client.read_flow_run(by_hand.id).state_name in ("Scheduled", "Late")
-        for deployment in made:
-            client.delete_deployment(deployment)
-
-
-def test_a_review_that_no_one_answers_is_told_of_once(server: Server) -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.server.services import pause_expirations
-    from prefect.states import Failed, Suspended
-
-    from flows.launch import resume
-    from flows.server import EXPIRED, unanswered_reviews
-
-    assert EXPIRED in getsource(pause_expirations)
-    with server.asked(), get_client(sync_client=True) as client:
-        run = client.create_flow_run(
-            resume, parameters={"run_dir": "runs/a", "review": True}, state=Suspended()
-        )
-        assert [*unanswered_reviews()] == []
-        client.set_flow_run_state(run.id, Failed(message=EXPIRED), force=True)  # as that service does
-        ((flow, told, state),) = unanswered_reviews()
-        assert (flow.name, told.id, state.name) == ("resume", run.id, "Failed")
-        found = client.read_flow_run(run.id).state
-        assert found is not None and found.message == state.message and "Retry" in str(state.message)
-        assert [*unanswered_reviews()] == []
-        client.delete_flow_run(run.id)
 
 
 @pytest.mark.loop

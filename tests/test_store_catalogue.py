@@ -8,17 +8,14 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 from conftest import small_config
 from store_run import CHILD, STUDENT, TEACHER, commit_stage, generation_tables, write_run
 
 from populora_core.runs.run import Run
-from populora_core.store import publication
 from populora_core.store.answer import Answer
-from populora_core.store.catalogue import Catalogue, publish
-from populora_core.store.committed import RECENT
+from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
 from populora_core.store.tables import TABLES
@@ -278,31 +275,6 @@ def test_token_ids_stand_in_the_stage_tables(catalogue):
     assert catalogue.rows("SELECT DISTINCT completion_ids, logprobs FROM tables.attempts") == [
         {"completion_ids": [9, 1], "logprobs": [-0.5, -0.25]}
     ]
-
-
-def without_comment(catalogue):
-    with duckdb.connect(catalogue, read_only=True) as connection:
-        return connection.execute(
-            "SELECT view_name FROM duckdb_views() "
-            f"WHERE comment IS NULL AND NOT internal AND schema_name <> '{RECENT}' UNION ALL "
-            "SELECT table_name FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
-            "SELECT table_name || '.' || column_name FROM duckdb_columns() WHERE comment IS NULL "
-            f"AND NOT internal AND table_name <> 'source' AND schema_name <> '{RECENT}'"
-        ).fetchall()
-
-
-def test_every_view_and_table_and_each_of_their_columns_has_a_comment(run_dir):
-    assert without_comment(publish(run_dir)) == []
-
-
-@pytest.mark.parametrize("largest", [publication.HELD_BYTES, 0], ids=["held", "in files"])
-def test_comments_stay_as_the_catalogue_is_brought_up_to_date(tmp_path, monkeypatch, largest):
-    monkeypatch.setattr(publication, "HELD_BYTES", largest)
-    run = write_run(tmp_path / "run", generations=1)
-    assert without_comment(publish(run)) == []
-    for stage, tables in generation_tables(2).items():
-        commit_stage(run, 2, stage, tables)
-    assert without_comment(publish(run)) == []
 
 
 def test_a_generations_seconds_leave_out_what_was_done_beside_the_loop(tmp_path):

@@ -16,6 +16,7 @@ from store_run import commit_stage, generation_tables, write_run
 from populora_core.store import publication
 from populora_core.store.blocks import APART, compact
 from populora_core.store.catalogue import CATALOGUE, Catalogue, publish, stale
+from populora_core.store.committed import RECENT
 from populora_core.store.manifest import stage_dir
 from populora_core.store.manifest_tables import MANIFEST_TABLES
 from populora_core.store.record_tables import RECORD_TABLES
@@ -216,3 +217,30 @@ def test_a_file_that_somebody_changed_is_not_gone_on_from(tmp_path: Path) -> Non
     assert stale(run)
     with Catalogue(run) as catalogue:
         assert catalogue.rows("FROM matches WHERE weight = 99") == []
+
+
+def without_comment(catalogue: Path) -> list[tuple[str]]:
+    with duckdb.connect(catalogue, read_only=True) as connection:
+        return connection.execute(
+            "SELECT view_name FROM duckdb_views() "
+            f"WHERE comment IS NULL AND NOT internal AND schema_name <> '{RECENT}' UNION ALL "
+            "SELECT table_name FROM duckdb_tables() WHERE comment IS NULL UNION ALL "
+            "SELECT table_name || '.' || column_name FROM duckdb_columns() WHERE comment IS NULL "
+            f"AND NOT internal AND table_name <> 'source' AND schema_name <> '{RECENT}'"
+        ).fetchall()
+
+
+def test_every_view_and_table_and_each_of_their_columns_has_a_comment(tmp_path: Path) -> None:
+    assert without_comment(publish(write_run(tmp_path / "run"))) == []
+
+
+@pytest.mark.parametrize("largest", [publication.HELD_BYTES, 0], ids=["held", "in files"])
+def test_comments_stay_as_the_catalogue_is_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(publication, "HELD_BYTES", largest)
+    run = write_run(tmp_path / "run", generations=1)
+    assert without_comment(publish(run)) == []
+    for stage, tables in generation_tables(2).items():
+        commit_stage(run, 2, stage, tables)
+    assert without_comment(publish(run)) == []

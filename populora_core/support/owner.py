@@ -12,16 +12,17 @@ import secrets
 from functools import cache
 from pathlib import Path
 
+from populora_core.support.errors import ConfigError
+from populora_core.support.user_cache import user_folder
+
 FOLDER = "POPULORA_CONFIG"  # the environment variable that names another folder
 
 
 def folder() -> Path:
     """The folder of the user's key and answers."""
-    if named := os.environ.get(FOLDER):
-        return Path(named)
     try:
-        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "populora"
-    except RuntimeError:  # the user has no home: as in one that is missing, nothing is found and nothing kept
+        return user_folder(FOLDER, "XDG_CONFIG_HOME", ".config", "populora")
+    except ConfigError:  # the user has no home: as in one that is missing, nothing is found and nothing kept
         return Path(os.devnull) / "populora"
 
 
