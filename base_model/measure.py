@@ -146,10 +146,12 @@ def mean_interval(rates: Sequence[float], rng: np.random.Generator) -> list[floa
     return [round(float(value), 3) for value in (values.mean(), low, high)]
 
 
-def _card_tables(rows: Sequence[_Figures]) -> str:
-    def cell(values: Sequence[float]) -> str:
-        return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
+def cell(values: Sequence[float]) -> str:
+    """An interval as a cell of a card's table."""
+    return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
 
+
+def _card_tables(rows: Sequence[_Figures]) -> str:
     lines = [
         "| type | valid | distinct programs | solved on own proposals | never / always solved "
         "| valid with 1 / 2 references | a line of theirs |",

@@ -12,14 +12,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+MOMENTUM = 0.95
+WEIGHT_DECAY = 0.05  # decoupled, matrices only
 
 
-def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
+def orthogonalised(matrix: Tensor) -> Tensor:
     """The matrix with its singular values pushed to about 1 by a quintic Newton-Schulz iteration."""
     a, b, c = NEWTON_SCHULZ
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x = wide / (wide.norm() + 1e-7)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x if matrix.shape[0] <= matrix.shape[1] else x.T
@@ -32,22 +35,15 @@ class MuonAdamW:
         parameters: names and parameters; matrices other than embeddings go to Muon, all others to AdamW.
         matrix_rate: Muon's learning rate.
         other_rate: AdamW's learning rate.
-        weight_decay: decoupled, matrices only.
     """
 
     def __init__(
-        self,
-        parameters: Iterable[tuple[str, nn.Parameter]],
-        matrix_rate: float,
-        other_rate: float,
-        weight_decay: float = 0.05,
-        momentum: float = 0.95,
+        self, parameters: Iterable[tuple[str, nn.Parameter]], matrix_rate: float, other_rate: float
     ) -> None:
         named = list(parameters)
         self.matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
         others = [p for name, p in named if p.ndim != 2 or "embed" in name]
         self.matrix_rate, self.other_rate = matrix_rate, other_rate
-        self.weight_decay, self.momentum = weight_decay, momentum
         self.buffers = [torch.zeros_like(p) for p in self.matrices]
         self.adam = torch.optim.AdamW(others, lr=other_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
@@ -63,10 +59,10 @@ class MuonAdamW:
         start = 0
         for index, (matrix, buffer) in enumerate(zip(self.matrices, self.buffers, strict=True)):
             assert matrix.grad is not None
-            buffer.mul_(self.momentum).add_(matrix.grad)
+            buffer.mul_(MOMENTUM).add_(matrix.grad)
             end = start + matrix.numel()
             if index % world == rank:
-                nesterov = matrix.grad + self.momentum * buffer
+                nesterov = matrix.grad + MOMENTUM * buffer
                 updates[start:end] = orthogonalised(nesterov).reshape(-1)
             start = end
         if world > 1:
@@ -76,7 +72,7 @@ class MuonAdamW:
             self.matrices, updates.split([p.numel() for p in self.matrices]), strict=True
         ):
             tall = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
-            matrix.mul_(1 - rate * self.weight_decay).add_(update.view_as(matrix), alpha=-rate * tall)
+            matrix.mul_(1 - rate * WEIGHT_DECAY).add_(update.view_as(matrix), alpha=-rate * tall)
         for group in self.adam.param_groups:
             group["lr"] = self.other_rate * scale
         self.adam.step()

@@ -80,14 +80,21 @@ def initialise(model: Qwen2ForCausalLM, generator: torch.Generator) -> None:
             nn.init.normal_(parameter, std=gain * parameter.shape[1] ** -0.5, generator=generator)
 
 
-def weighted_loss(model: Qwen2ForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
+def weighted_loss(
+    model: Qwen2ForCausalLM, ids: Tensor, weights: Tensor, positions: Tensor | None = None
+) -> Tensor:
     """Mean next-token loss, weighted by target token; logits are made only where the weight is not zero.
 
     Args:
         ids: (documents, length), padded on the right, where the causal mask makes padding harmless.
         weights: (documents, length), zero on padding.
+        positions: of all but the last token of each document; None: plain ones.
     """
-    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    # Without a mask, transformers would take a jump for the start of another document.
+    seen = None if positions is None else torch.ones_like(ids[:, :-1])
+    hidden = model.model(
+        input_ids=ids[:, :-1], attention_mask=seen, position_ids=positions, use_cache=False
+    ).last_hidden_state
     counted = weights[:, 1:] > 0
     logits = model.lm_head(hidden[counted])
     losses = functional.cross_entropy(logits, ids[:, 1:][counted], reduction="none")
@@ -95,10 +102,12 @@ def weighted_loss(model: Qwen2ForCausalLM, ids: Tensor, weights: Tensor) -> Tens
     return (losses * share).sum() / share.sum()
 
 
-def rate_scale(training: Training, step: int, done: float) -> float:
+def rate_scale(
+    step: int, done: float, warmup_steps: int, constant_share: float, last_rate: float = 0.01
+) -> float:
     """Factor on the learning rates at a step, when a share ``done`` of the tokens has been seen."""
-    warm = min(1.0, (step + 1) / training.warmup_steps)
-    return warm * min(1.0, max(0.01, (1 - done) / (1 - training.constant_share)))
+    warm = min(1.0, (step + 1) / warmup_steps)
+    return warm * min(1.0, max(last_rate, (1 - done) / (1 - constant_share)))
 
 
 def _averaged(
@@ -153,7 +162,8 @@ def train_process(rank: int, training: Training, folder: str) -> None:
         loss.backward()
         tokens = int(shard.lengths[documents].sum())
         mean_loss, counted = _averaged(parameters, loss, tokens, training.clip_norm)
-        optimizer.step(rate_scale(training, step, seen / training.tokens))
+        scale = rate_scale(step, seen / training.tokens, training.warmup_steps, training.constant_share)
+        optimizer.step(scale)
         model.zero_grad()
         seen += counted
         smooth = mean_loss if step == 0 else 0.98 * smooth + 0.02 * mean_loss

@@ -22,6 +22,7 @@ from populora_core.support.revision import code_revision
 MIN_SAMPLES = 15
 RESAMPLES = 2000
 CLOSE = 4  # times the samples, for ratios near one: a shared machine's seconds scatter by some 5 %
+Timed = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +70,46 @@ def single(name: str, value: float, unit: str, goal: str = "") -> BenchRow:
     return BenchRow(name, value, value, value, unit, goal, 1)
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Process CPU time of one call."""
-    started = time.process_time()
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Seconds of one call: of this process on all cores, and of the wall, for what waits more than it computes."""
+
+    cpu: float
+    wall: float
+
+
+def timed(work: Timed) -> Taken:
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.process_time() - started
+    return Taken(cpu=time.process_time() - cpu, wall=time.perf_counter() - wall)
 
 
-def wall_seconds(work: Callable[[], object]) -> float:
-    """Wall-clock time of one call, for what waits more than it computes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def cpu_seconds(work: Timed) -> float:
+    return timed(work).cpu
 
 
-def interleaved(
-    variants: Mapping[str, Callable[[], object]], samples: int, say: Say
-) -> dict[str, list[float]]:
-    """CPU seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured.
+def wall_seconds(work: Timed) -> float:
+    return timed(work).wall
+
+
+def interleaved(variants: Mapping[str, Timed], samples: int, say: Say) -> dict[str, list[float]]:
+    """CPU seconds of every variant, taken in `rounds`."""
+    taken = rounds(variants, samples, say)
+    return {name: [each.cpu for each in own] for name, own in taken.items()}
+
+
+def rounds(variants: Mapping[str, Timed], samples: int, say: Say) -> dict[str, list[Taken]]:
+    """Seconds of every variant, one of each a round, so that a slow moment meets all; one round unmeasured.
 
     Every other round goes backwards: what the one before leaves in caches favours no one.
     """
-    taken: dict[str, list[float]] = {name: [] for name in variants}
+    taken: dict[str, list[Taken]] = {name: [] for name in variants}
     for work in variants.values():
         work()
     for sample in range(samples):
         say(f"round {sample + 1} of {samples}")
         for name, work in list(variants.items())[:: -1 if sample % 2 else 1]:
-            taken[name].append(cpu_seconds(work))
+            taken[name].append(timed(work))
     return taken
 
 

@@ -29,14 +29,13 @@ import importlib.util
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.analytics import questions
-from bench.harness import BenchRow, median, single
+from bench.harness import BenchRow, Taken, Work, median, single, timed
 from made_runs.filled import commit_stage
 from made_runs.scaled import GENERATION, ScaledRun
 from populora_core.config.sections import RatingSection
@@ -56,7 +55,6 @@ from populora_core.support.aliases import Say
 MEMBERS = (8, 64, 250, 1000)
 ADAPTER_BYTES = 4096  # of each file of an adapter's folder, which is renamed, never copied
 LIMIT = 5.0  # seconds per generation at the largest size
-_Work = Callable[[], object]
 
 
 def run(samples: int, say: Say) -> list[BenchRow]:
@@ -90,14 +88,6 @@ def members(samples: int, say: Say, sizes: tuple[int, ...] = MEMBERS) -> list[Be
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Seconds of one call: of the wall, and of this process on all cores."""
-
-    wall: float
-    cpu: float
-
-
 def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
     """Measure each part, once warm, for a population of `size`."""
     with tempfile.TemporaryDirectory(prefix="populora-scale-") as folder:
@@ -105,7 +95,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
         scaled = ScaledRun(Path(folder, "run"), size)
         try:
             parts = Parts(scaled, Path(folder))
-            work: dict[str, _Work] = {
+            work: dict[str, Work] = {
                 "match": lambda: parts.stage("match"),
                 "grade": lambda: parts.stage("grade"),
                 "ratings": parts.ratings,
@@ -115,9 +105,9 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
             seconds: dict[str, list[Taken]] = {name: [] for name in (*work, "store")}
             for sample in range(samples + 1):
                 say(f"{size} members, round {sample} of {samples}")
-                found = {name: _seconds(each) for name, each in work.items()}
+                found = {name: timed(each) for name, each in work.items()}
                 with parts.storing() as store:
-                    found["store"] = _seconds(store)
+                    found["store"] = timed(store)
                 if sample:  # the first round compiles, loads and fills caches
                     for name, value in found.items():
                         seconds[name].append(value)
@@ -163,7 +153,7 @@ class Parts:
                 catalogue.query(sql).arrow()
 
     @contextmanager
-    def storing(self) -> Iterator[_Work]:
+    def storing(self) -> Iterator[Work]:
         """Commits the generation to a run directory that is new, beside adapters that shards have written."""
         run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
         adapters = {
@@ -196,12 +186,6 @@ class Parts:
 
 def _slope(middle: dict[int, dict[str, float]], part: str, few: int, many: int) -> float:
     return (middle[many][part] - middle[few][part]) / (many - few)
-
-
-def _seconds(work: _Work) -> Taken:
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return Taken(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def _wall(taken: Sequence[Taken]) -> list[float]:

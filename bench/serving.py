@@ -16,9 +16,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import IO
 
 import httpx
@@ -27,7 +27,7 @@ import torch
 import uvicorn
 
 from bench.adapters import drawn_ids, ours, trained
-from bench.harness import BenchRow, cpu_seconds, ratio
+from bench.harness import BenchRow, ratio, rounds
 from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import dialect
 from populora_core.sampler.requests import Request
@@ -65,27 +65,13 @@ def run(samples: int, say: Say) -> list[BenchRow]:
         for index, prompt in enumerate(prompts)
     ]
     with served(fleet) as address, client(address, requests) as ask:
-        taken = measured({"direct": lambda: sampler.generate(requests), "endpoint": ask}, samples, say)
+        taken = rounds({"direct": lambda: sampler.generate(requests), "endpoint": ask}, samples, say)
+    direct, endpoint = taken["direct"], taken["endpoint"]
+    cpu, wall = attrgetter("cpu"), attrgetter("wall")
     return [
-        ratio("endpoint_over_direct", taken["direct"][0], taken["endpoint"][0], ">= 0.8"),
-        ratio("endpoint_over_direct_wall", taken["direct"][1], taken["endpoint"][1], ">= 0.8"),
+        ratio("endpoint_over_direct", [*map(cpu, direct)], [*map(cpu, endpoint)], ">= 0.8"),
+        ratio("endpoint_over_direct_wall", [*map(wall, direct)], [*map(wall, endpoint)], ">= 0.8"),
     ]
-
-
-def measured(
-    variants: dict[str, Callable[[], object]], samples: int, say: Say
-) -> dict[str, tuple[list[float], list[float]]]:
-    """CPU and wall seconds of each, in turn, every other round backwards; one round unmeasured."""
-    taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in variants}
-    for work in variants.values():
-        work()
-    for sample in range(samples):
-        say(f"round {sample + 1} of {samples}")
-        for name, work in list(variants.items())[:: -1 if sample % 2 else 1]:
-            started = time.perf_counter()
-            taken[name][0].append(cpu_seconds(work))
-            taken[name][1].append(time.perf_counter() - started)
-    return taken
 
 
 @contextmanager

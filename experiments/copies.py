@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
 
-from experiments.lines import append_lines
+from experiments.lines import append_lines, read_lines
 from populora_core.benchmarks.items import suite_items
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.config.load import apply_overrides
@@ -71,11 +71,6 @@ def losses(rows: Sequence[Row], rule: str, after: int) -> list[float]:
 def loss(rows: Sequence[Row], rule: str, after: int) -> Test:
     """The mean of these losses with its 95 % interval, over students."""
     return one_sample(losses(rows, rule, after))
-
-
-def measured(file: Path) -> list[Row]:
-    """Rows that a run of this script wrote."""
-    return list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -154,7 +149,7 @@ def main() -> None:
     # Both halves: nothing is chosen here.
     suite = load_suite(EvaluateSection(suite="bundled:frontier").file())
     suite = suite.model_copy(update={"suite": "frontier-2-to-5", "validation": 0.0})
-    rows = measured(asked.output)
+    rows = read_lines(asked.output)
     done = {(row["seed"], row["at"], row["rule"], row["after"]) for row in rows}
     for after in POINTS:
         for seed in asked.seeds:

@@ -6,7 +6,6 @@ Gains are paired by problem, and every level counts alike. Intervals are 95 %: 1
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from base_model.steps.suite import BEYOND, EDGE
+from experiments.lines import read_lines
 from populora_core.report.text import markdown_table
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
@@ -29,11 +29,6 @@ WAYS = {"greedy": ("right", 1), "whole": ("whole", 1), "temperature 1": ("right"
 
 Scores = dict[str, dict[str, str]]
 """Level -> "right" and "whole" -> how many attempts were so, a digit per problem."""
-
-
-def read_results(file: Path) -> list[Row]:
-    """The results in the file, one a line; empty where there is no file."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def counts(scores: Scores, level: int, name: str) -> NDArray[np.int64]:
@@ -150,7 +145,7 @@ def _span(levels: Sequence[int]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
-    print(tables(read_results(parser.parse_args().results)))
+    print(tables(read_lines(parser.parse_args().results)))
 
 
 if __name__ == "__main__":

@@ -3,17 +3,17 @@
     populora try --base qwen2.5-coder-0.5b --dialect chat --full --output bench/results/gates.jsonl
     python -m experiments.gates bench/results/gates.jsonl
 
-A cell is a share in per cent with its 95 % interval (Wilson's); one that the base fails, by the interval alone, has a
-mark behind it.
+A cell is a share in per cent with the 95 % interval that its trial gave it; one that the base fails, by the interval
+alone, has a mark behind it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from experiments.lines import parser_of
 from populora_core.report.text import markdown_table
 from populora_core.support.aliases import Row
 from populora_plugins.trial.trial import Ability, TypeTrial
@@ -46,9 +46,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("file", type=Path, help="JSON lines of `populora try --output`")
     print(table(map(json.loads, parser.parse_args().file.read_text().splitlines())))
 

@@ -11,15 +11,14 @@ problem, over all seeds, with 95 % intervals of a bootstrap over problems.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lines import append_lines
+from experiments.lines import append_lines, parser_of, read_lines
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
@@ -32,6 +31,8 @@ from populora_core.support.shipped import REPOSITORY
 
 SUITE = REPOSITORY / "configs" / "suites" / "cruxeval-held-out.toml"
 GREEDY = "greedy"
+BOTH = "both"
+"""The name of both halves together in a table."""
 RESAMPLES = 10_000
 
 
@@ -115,15 +116,25 @@ def over_shuffled(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{group}, over shuffled rewards: {len(pairs)} problems, {interval(np.array(pairs), rng)}"
 
 
+def whole(rows: Iterable[Row]) -> bool:
+    """True if the student and the base of every seed were measured on both halves."""
+    parts: dict[tuple[object, ...], set[str]] = defaultdict(set)
+    for row in rows:
+        parts[row["player"], row["settings"]["seed"]].add(row["part"])
+    return all(len(own) == len(Part) for own in parts.values())
+
+
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each setting, half and measure."""
+    """A line for each setting, half and measure, and for both halves where every seed has them."""
     rng = np.random.default_rng(0)
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         setting = tuple(value for name, value in row["settings"].items() if name != "seed")
-        for part in (row["part"], "both"):
+        for part in (row["part"], BOTH):
             groups.setdefault((*setting, part, row["measure"]), []).append(row)
     for group, own in groups.items():
+        if BOTH in group and not whole(own):
+            continue
         gains: dict[str, list[float]] = {}
         scores: dict[bool, list[float]] = {True: [], False: []}
         for row in own:
@@ -145,9 +156,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("runs", nargs="*", help="run directories")
     parser.add_argument("--output", type=Path, required=True, help="JSON lines")
     parser.add_argument("--suite", type=Path, default=SUITE)
@@ -157,11 +166,7 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, default=1)
     parser.add_argument("--temperature", type=float, default=0.6, help="of several attempts")
     options = parser.parse_args()
-    rows = (
-        [json.loads(line) for line in options.output.read_text().splitlines()]
-        if options.output.is_file()
-        else []
-    )
+    rows = read_lines(options.output)
     suite, measure = load_suite(options.suite), GREEDY
     if options.attempts > 1:
         suite = asked(suite, options.attempts, options.temperature)

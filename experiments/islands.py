@@ -9,7 +9,6 @@ other, both ways. Without runs it prints the table: every score, and its gain ov
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.heldout import interval
-from experiments.lines import append_lines
+from experiments.lines import append_lines, parser_of
 from populora_core.benchmarks.metrics import voted
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
@@ -133,9 +132,7 @@ def table(row: Row) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, nargs="*", help="run directories")
     parser.add_argument(
         "--output", type=Path, required=True, help="JSON lines, to which the result is appended"

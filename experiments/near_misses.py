@@ -13,15 +13,14 @@ Without runs it prints the table.
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from experiments.heldout import interval
-from experiments.lines import append_lines
+from experiments.lines import append_lines, parser_of, read_lines
 from populora_core.benchmarks.bundled import problem_of
 from populora_core.benchmarks.cruxeval import same_value
 from populora_core.benchmarks.items import suite_items
@@ -123,24 +122,36 @@ def measured(run: Run, asked: Sequence[tuple[Problem, Sequence[str]]], known: se
         yield {**named(run), "player": member, "right": preferred(worker, member, asked)}
 
 
+def of_seeds(rows: Iterable[Row]) -> list[list[dict[str, bool]]]:
+    """The preferences of each seed's students, after the newest updates at which it was asked."""
+    seeds: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        seeds[row["seed"]].append(row)
+    return [
+        [row["right"] for row in own if row["updates"] == max(each["updates"] for each in own)]
+        for own in seeds.values()
+    ]
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Share of each arm, and what it gains over the base: paired by problem, over all seeds."""
+    """Share of each arm, and what it gains over the base: paired by problem, over all seeds.
+
+    A seed counts once: the mean of its students.
+    """
     rng = np.random.default_rng(0)
     (told,) = (row for row in rows if row["player"] == BASE)
     base, counted = told["right"], f"{len(told['right'])} problems ({told['left_out']} left out)"
     lines: list[tuple[object, ...]] = [(BASE, "", f"{np.mean(list(base.values())):.3f} of {counted}", "")]
     for arm in sorted({row["arm"] for row in rows} - {BASE}):
-        own = [row["right"] for row in rows if row["arm"] == arm]
-        share = np.mean([[each[name] for name in base] for each in own], axis=0)
+        seeds = of_seeds(row for row in rows if row["arm"] == arm)
+        share = np.mean([[np.mean([right[name] for right in own]) for name in base] for own in seeds], axis=0)
         gain = interval(share - np.array(list(base.values()), dtype=float), rng)
-        lines.append((arm, len(own), f"{share.mean():.3f}", gain))
+        lines.append((arm, len(seeds), f"{share.mean():.3f}", gain))
     return markdown_table(("arm", "seeds", "right answer preferred", "over the base"), lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "runs", type=Path, nargs="*", help="run directories, named ARM-seed-N as a study names them"
     )
@@ -148,7 +159,7 @@ def main() -> None:
         "--output", type=Path, required=True, help="JSON lines, to which results are appended"
     )
     given = parser.parse_args()
-    rows = [json.loads(line) for line in given.output.open()] if given.output.exists() else []
+    rows = read_lines(given.output)
     there = {(row["arm"], row["seed"], row["updates"]) for row in rows}
     runs = open_runs(given.runs) if given.runs else []
     left = [run for run in runs if tuple(named(run).values()) not in there]

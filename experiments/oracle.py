@@ -16,7 +16,6 @@ Each result, with its scores on the suite, is appended to the output file, after
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections import defaultdict
@@ -31,7 +30,8 @@ from base_model.steps.grammar import SolvedProgram, sample
 from base_model.steps.measure import weights_sha256
 from base_model.steps.problems import answer_cap, output_problem, whole
 from base_model.steps.suite import SUITE, read_suite
-from experiments.gains import ARMS, RESULTS, SAMPLED_ATTEMPTS, Scores, read_results, shares, summary
+from experiments.gains import ARMS, RESULTS, SAMPLED_ATTEMPTS, Scores, shares, summary
+from experiments.lines import append_lines, parser_of, read_lines
 from populora_core.compute.arena import Arena, SamplingRules
 from populora_core.config.sections import GradeSection, UpdateSection
 from populora_core.learner.estimators import reinforce_pp
@@ -237,11 +237,11 @@ def train(oracle: Oracle, arm: str, followed: Sequence[int] | None) -> Row:
 def base_result(file: Path, arena: Arena, held_out: Sequence[SolvedProgram]) -> Row:
     """The scores of the base itself; measured and added to the file where it has none."""
     sha256 = weights_sha256(arena.worker.spec.base.folder())
-    for known in read_results(file):
+    for known in read_lines(file):
         if known["arm"] == "base" and known["base_sha256"] == sha256:
             return known
     result = {"arm": "base", "base_sha256": sha256, "after": Oracle(arena, held_out, Rules(), 0).scores()}
-    _append(file, [result])
+    append_lines(file, [result])
     return result
 
 
@@ -251,15 +251,8 @@ def frontiers(results: Iterable[Row], seed: int) -> list[int] | None:
     return [point["frontier"] for point in found[-1]] if found else None
 
 
-def _append(file: Path, results: Iterable[Row]) -> None:
-    with open(file, "a") as stream:
-        stream.writelines(json.dumps(result) + "\n" for result in results)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--updates", type=int, default=Rules().updates)
@@ -274,9 +267,9 @@ def main() -> None:
         base = base_result(options.output, arena, held_out)
         for seed in options.seeds:
             for arm in options.arms:
-                followed = frontiers(read_results(options.output), seed)
+                followed = frontiers(read_lines(options.output), seed)
                 result = train(Oracle(arena, held_out, Rules(options.updates), seed), arm, followed)
-                _append(options.output, [result])
+                append_lines(options.output, [result])
                 print(summary(base, result), flush=True)
 
 

@@ -11,13 +11,13 @@ half is left out and counted.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from experiments.lines import parser_of
 from populora_core.benchmarks import cruxeval
 from populora_core.benchmarks.anchors import read_drafts
 from populora_core.benchmarks.files import read_rows
@@ -96,9 +96,7 @@ def short(jobs: Iterable[Job], left_out: Counter[str]) -> Iterator[Job]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="JSON lines, unpacked")
     parser.add_argument(
         "--output", type=Path, required=True, help="JSON lines that `anchors.parameters` can name"

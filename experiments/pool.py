@@ -11,11 +11,11 @@ written k (n - k) times, so that who draws any row draws problems by the varianc
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from experiments.lines import parser_of
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 from populora_core.support.durable import write_atomically
@@ -35,9 +35,7 @@ def pool(problems: Iterable[Row]) -> Iterator[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path, help="a run in which no one learns")
     parser.add_argument("--output", type=Path, required=True, help="a .jsonl file")
     given = parser.parse_args()

@@ -17,7 +17,6 @@ A row's name ends with base, rate, and number of updates or planted fault:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench.harness import BenchRow, as_json, print_table, single
+from experiments.lines import parser_of
 from populora_core.compute.proving import EARLIER, TOKENS
 from populora_core.compute.work import PROBE_TOKENS
 from populora_core.sampler.probe import BASE, REFUSE, WARN
@@ -164,9 +164,7 @@ def _counted(name: str, hits: int, total: int, goal: str = "") -> BenchRow:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     asked = parser.parse_args()
     rows = list(run(measured()))

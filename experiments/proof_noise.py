@@ -14,7 +14,6 @@ passes in float32 differ by. Rows of the same base are replaced.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -29,6 +28,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from experiments.lines import parser_of
 from experiments.proof import MILLI, SEEN
 from populora_core.compute.work import Worker
 from populora_core.config.sections import AdapterSection, BaseSection, UpdateSection
@@ -176,9 +176,7 @@ def _stored(column: str, figures: Logprobs) -> npt.NDArray[np.float16]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("base", choices=sorted(NAMED))
     parser.add_argument("--output", type=Path, required=True, help="a Parquet file")
     given = parser.parse_args()

@@ -13,7 +13,6 @@ over problems.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from base_model.steps.problems import there_early
 from base_model.steps.suite import BEYOND, EDGE, read_suite
 from base_model.steps.suite import rows as suite_rows
-from experiments.lines import append_lines
+from experiments.lines import append_lines, parser_of
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks
@@ -201,9 +200,7 @@ def table(results: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="run directories, evaluated on the suite")
     parser.add_argument("--suite", default="frontier", help="its name")
     parser.add_argument(

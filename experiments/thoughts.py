@@ -12,7 +12,6 @@ which take answers to one problem for independent ones.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections import defaultdict
@@ -22,7 +21,7 @@ from pathlib import Path
 from base_model.measure import share_interval
 from base_model.steps.grammar import SolvedProgram, output, read_input, read_statements
 from base_model.steps.problems import whole
-from experiments.lines import append_lines
+from experiments.lines import append_lines, parser_of
 from populora_core.report.text import markdown_table
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
@@ -115,9 +114,7 @@ def table(results: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="run directories")
     parser.add_argument("--output", type=Path, help="a file of JSON lines, to which the results are appended")
     given = parser.parse_args()

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache
+from functools import cache, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args
@@ -17,6 +17,7 @@ from prefect.context import FlowRunContext
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from flows.below import end_with_ui
 from flows.choices import CHOICES, MEMBERS, RUNS
 from flows.notify import on_end
 from flows.reports import SETTINGS
@@ -73,6 +74,8 @@ def chosen_runs(given: list[str] | str) -> list[str]:
 def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]], Flow[P, R]]:
     """A decorator for a deployment's flow: a failure sends a notice, and ends with the message alone.
 
+    The flow's process ends once the `populora ui` that started it is gone.
+
     Args:
         named: makes the flow run's name of its parameters, where no person typed one.
     """
@@ -82,6 +85,11 @@ def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]
         return named(runtime.flow_run.parameters) if is_random(given) else str(given)
 
     def decorate(body: Callable[P, R]) -> Flow[P, R]:
+        @wraps(body)
+        def below_ui(*given: P.args, **more: P.kwargs) -> R:
+            end_with_ui()
+            return body(*given, **more)
+
         as_flow = flow(
             name=body.__name__,
             flow_run_name=name,
@@ -89,7 +97,7 @@ def launched(named: Callable[[dict[str, Any]], str]) -> Callable[[Callable[P, R]
             on_crashed=[on_end],
             persist_result=False,
         )
-        return as_flow(plainly(body, lambda remedy: in_the_form(typed(remedy), body)))
+        return as_flow(plainly(below_ui, lambda remedy: in_the_form(typed(remedy), body)))
 
     return decorate
 

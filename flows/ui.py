@@ -2,6 +2,7 @@
 
 Everything listens on the loopback address alone, and the server asks for a key (flows/guard.py). What was started is
 stopped at the end, runs included. They are shown as Crashed; what they committed stays, and Retry goes on from there.
+If this process is killed, the kernel ends server and worker, and each run ends itself.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from uuid import uuid4
 
 import httpx
 
 import flows
+from flows.below import RUN_STOP_SECONDS, below
 from flows.deploy import POOL
 from flows.guard import HOST, guarded
 from flows.reports import index_path, linked, reports_port, serve_reports
-from populora_core.support.errors import PopuloraError
+from populora_core.runs.lock import lock
+from populora_core.support.errors import PopuloraError, RunInUse
 from populora_core.support.keys import kept_key
 from populora_core.support.ports import require_free_port
-from populora_core.support.processes import descendants
+from populora_core.support.processes import Owner, descendants
 from populora_core.support.shipped import REPOSITORY
 
 START_SECONDS = 300.0
 """A server that makes its database again on a busy two-core machine."""
 READY_SECONDS = 60.0
 """The longest that the link waits for the worker; then the page says which deployments are not ready."""
-RUN_STOP_SECONDS = 45.0
-"""A run that is being ended gives up its stage and stops its sandboxes."""
 PART_STOP_SECONDS = 5.0
 """Server and worker hold nothing that is lost when they are killed."""
 SERVER_LOG = "server.log"
@@ -43,6 +44,26 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold this PREFECT_HOME from the first check on: a second server would call the first one's flow runs crashed."""
+    flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
+    other = flows.running_ui()
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(flows.PREFECT_HOME))
+        except RunInUse as error:
+            other = other or error.got
+        if other:
+            raise PopuloraError(
+                "populora ui runs already, with the same PREFECT_HOME",
+                got=other,
+                fix="use it, or stop it first; another PREFECT_HOME holds another server",
+            )
+        yield
+
+
+@_alone()
 def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     """Run until SIGINT, SIGTERM or SIGHUP, whose exceptions pass through.
 
@@ -54,16 +75,9 @@ def serve(port: int, limit: int, say: Callable[[str, str], None]) -> None:
     Raises:
         PopuloraError: another runs, the port is taken, or a part does not start or ends by itself.
     """
-    if other := flows.running_ui():  # its flow runs would be called crashed by this one
-        raise PopuloraError(
-            "populora ui runs already, with the same PREFECT_HOME",
-            got=other,
-            fix="use it, or stop it first; another PREFECT_HOME holds another server",
-        )
     for taken in (port, reports_port(port)):
         require_free_port(HOST, taken)
     _adopt_orphans()
-    flows.PREFECT_HOME.mkdir(parents=True, exist_ok=True)
     key = kept_key(flows.PREFECT_KEY)
     runs = REPOSITORY / "runs"
     runs.mkdir(exist_ok=True)  # which the nightly evaluation walks through
@@ -93,6 +107,7 @@ def _environment(port: int, key: str) -> dict[str, str]:
         os.environ
         | guarded(port, key)
         | linked(api, key)
+        | below(Owner.this_process())
         | {
             "PREFECT_HOME": str(flows.PREFECT_HOME),
             "PREFECT_API_URL": api,

@@ -38,9 +38,9 @@ class SyntheticRun:
         pattern: the generation that is told again.
     """
 
-    def __init__(self, run_dir: Path, pattern: ScaledRun, seed: int = 0) -> None:
+    def __init__(self, run_dir: Path, pattern: ScaledRun) -> None:
         self._run_dir, self._tables = run_dir, pattern.tables
-        self._draw = ids.generator(seed, "analytics")
+        self._draw = ids.generator(0, "analytics")
         self._living = pattern.rows("evolve", "population")  # in the order of the founders
         self._founders = pa.array([row["member_id"] for row in self._living])
         self._commits: list[Future[None]] = []

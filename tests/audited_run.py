@@ -19,6 +19,7 @@ MADE: list[Any] = [
     "finished_solo",
     pytest.param("finished_with_a_past", marks=pytest.mark.thorough),
     pytest.param("finished_and_bred", marks=pytest.mark.thorough),
+    pytest.param("finished_fork", marks=pytest.mark.thorough),
 ]
 
 
@@ -35,8 +36,17 @@ def config(audited: Path) -> Config:
 
 @pytest.fixture(scope="module")
 def generations(audited: Path) -> range:
-    """The generations that are graded."""
-    return range(1, 1 + ask(audited, "SELECT max(generation) AS n FROM ratings")[0]["n"])
+    """The generations that are graded; what a fork inherited was made by the settings of another run."""
+    newest = ask(audited, "SELECT coalesce(max(generation), 0) AS n FROM ratings")[0]["n"]
+    found = range(1 + max(0, Run.open(audited).settled), 1 + newest)
+    if not found:
+        pytest.skip("by these settings no generation is graded yet")
+    return found
+
+
+def within(generations: range) -> str:
+    """The condition of SQL on a generation to be one of these."""
+    return f"BETWEEN {generations.start} AND {generations[-1]}"
 
 
 def evolves(config: Config) -> bool:

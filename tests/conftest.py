@@ -22,8 +22,8 @@ from hypothesis.internal.conjecture import providers
 from timings import Recorded
 
 from populora_core import open_run
-from populora_core.config.load import Config, build_config
-from populora_core.lifecycle.loop import train
+from populora_core.config.load import Config, apply_overrides, build_config
+from populora_core.lifecycle.loop import fork, train
 from populora_core.model.base import base_digest
 from populora_core.runs.run import Run, chosen_here
 from populora_core.runs.session import Session
@@ -114,6 +114,19 @@ def small_config(**sections: dict) -> Config:
     """The small configuration with some sections' settings replaced."""
     data = {name: {**settings, **sections.pop(name, {})} for name, settings in SMALL.items()}
     return build_config(data | sections, "the test's configuration")
+
+
+FORKED = (  # what a fork has instead of the finished run's
+    "propose.per_type=3",
+    "solve.attempts=2",
+    "grade.teacher_reward=zone",
+    "grade.student_wrong=-0.25",
+    "rating.beta=2.0",
+    "update.roles=students",
+    "evolve.every=1",
+    "evolve.last_share=0.0",
+    "evolve.inherit=false",
+)
 
 
 def start(directory: Path, config: Config) -> Run:
@@ -218,32 +231,40 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three generations; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished", chosen_here(small_config()))
+    return _made_once(tmp_path_factory, "finished", lambda to: start(to, chosen_here(small_config())))
 
 
 @pytest.fixture(scope="session")
 def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a single agent; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_solo", small_config(**SOLO))
+    return _made_once(tmp_path_factory, "finished_solo", lambda to: start(to, small_config(**SOLO)))
 
 
 @pytest.fixture(scope="session")
 def finished_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run in which past members play; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_with_a_past", small_config(**PAST))
+    return _made_once(tmp_path_factory, "finished_with_a_past", lambda to: start(to, small_config(**PAST)))
 
 
 @pytest.fixture(scope="session")
 def finished_and_bred(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run whose members inherit hyperparameters, on two islands; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_and_bred", small_config(**BRED))
+    return _made_once(tmp_path_factory, "finished_and_bred", lambda to: start(to, small_config(**BRED)))
+
+
+@pytest.fixture(scope="session")
+def finished_fork(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose first two generations are another's; read it, never write to it."""
+    source = Run.open(finished)
+    config = apply_overrides(source.config, FORKED)
+    return _made_once(tmp_path_factory, "finished_fork", lambda to: fork(source, 2, to, config))
 
 
 UNTIL = "POPULORA_TESTS_UNTIL"
 """Seconds since the epoch after which no case of the second tier begins: a slow machine says what it left out, where a
 limit on all of it would leave no answer at all."""
 
-FINISHED = {"finished", "finished_solo", "finished_with_a_past", "finished_and_bred"}
+FINISHED = {"finished", "finished_solo", "finished_with_a_past", "finished_and_bred", "finished_fork"}
 THOROUGH = pytest.StashKey[int]()
 UNKNOWN = 60.0  # seconds of a case that was never timed: its file starts early
 
@@ -315,14 +336,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(f"  {count:5,}  {file}")
 
 
-def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, config: Config) -> Path:
+def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, begin: Callable[[Path], Run]) -> Path:
     """The run of that name, which all test processes share: the first that asks makes it."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     directory, done = shared / name, shared / f"{name}.done"
     with FileLock(shared / f"{name}.lock"):
         if not done.exists():
-            with Session(start(directory, config)) as session:
+            with Session(begin(directory)) as session:
                 train(session, GENERATIONS)
             done.touch()
     return directory

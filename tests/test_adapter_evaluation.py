@@ -17,7 +17,7 @@ from conftest import ran, small_config
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from test_cli import populora
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, T5Config
 
 from populora_core.lifecycle.adapter_evaluation import WEIGHTS, adapter_session, base_of, suite_of
 from populora_core.lifecycle.export import export_member
@@ -28,7 +28,7 @@ from populora_core.runs.session import Session
 from populora_core.stages.evaluation import ITEMS
 from populora_core.store.artifacts import read_table
 from populora_core.support import leftovers
-from populora_core.support.errors import EXIT_ERROR, AdapterError, ConfigError
+from populora_core.support.errors import EXIT_ERROR, AdapterError, BaseModelError, ConfigError, ProblemError
 from populora_core.support.shipped import REPOSITORY, shipped
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
@@ -88,6 +88,17 @@ def test_an_adapter_of_another_base_is_refused_by_the_name_of_its_own_folder(
             raise AssertionError("an adapter of another base was taken")
 
 
+def test_a_base_that_is_no_causal_language_model_is_refused(
+    exported: tuple[Run, str, Path], tmp_path: Path
+) -> None:
+    base = shutil.copytree(shipped("base_model", "tiny"), tmp_path / "t5")
+    T5Config(num_layers=1, d_model=8, d_kv=4, d_ff=8, num_heads=2).save_pretrained(base)
+    refused = pytest.raises(BaseModelError, match=re.escape(f"{base} cannot be loaded"))
+    with refused as found, adapter_session(exported[2], str(base)):
+        raise AssertionError("an encoder and decoder was taken")
+    assert found.value.expected == "a causal language model" and "T5Config" in found.value.got
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -118,6 +129,14 @@ def test_the_command_scores_what_peft_saved_beside_its_base(tmp_path: Path) -> N
     done = populora("evaluate", tmp_path / "theirs", "--base", "tiny", "--suite", suite, "--sample", "2")
     assert done.returncode == 0, done.stderr
     assert "│ theirs │" in done.stdout and "│ base   │" in done.stdout, done.stdout
+    assert "bundled:tiny, float32, cpu, dialect compact" in done.stdout
+
+
+def test_an_adapter_is_scored_in_the_dialect_that_is_named(exported: tuple[Run, str, Path]) -> None:
+    with adapter_session(exported[2], "tiny", "assert") as session:
+        assert session.run.config.base.dialect == "assert"
+    with pytest.raises(ProblemError, match="klingon"), adapter_session(exported[2], "tiny", "klingon"):
+        raise AssertionError("a dialect that no one speaks was taken")
 
 
 def test_base_and_suite_are_named_where_they_do_not_follow(

@@ -8,12 +8,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+from conftest import small_config
 from hub_server import COMMIT, serving
 from test_cli import populora
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from populora_core.config.load import build_config
+from populora_core.lifecycle.loop import train
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.preflight import (
     GroupOfOne,
@@ -22,8 +24,11 @@ from populora_core.runs.preflight import (
     tell_of_groups,
     tell_of_template,
 )
+from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.support.errors import BaseModelError, ConfigError
 from populora_core.support.shipped import shipped
+from populora_core.support.user_cache import FOLDER_VARIABLE
 
 TINY = shipped("base_model", "tiny")
 MACHINE = {"device": "cpu", "dtype": "float32"}
@@ -113,11 +118,42 @@ def test_a_name_of_the_hub_is_pinned_to_its_commit_and_then_needs_no_network(cac
     with serving() as hub:
         hub.files = {f"me/tiny/{file.name}": file.read_bytes() for file in TINY.iterdir()}
         found = base_settings("me/tiny")
+        assert base_settings(found["path"]) == found, "as the record of a run names it"
     assert found == {"path": f"hub:me/tiny@{COMMIT}", "dialect": "compact", **MACHINE}
     base = build_config({"base": found}, "the settings").base
     assert base.public_name() == "me/tiny"
     assert (base.folder() / "config.json").read_bytes() == (TINY / "config.json").read_bytes()
     assert base.folder().is_relative_to(cache)
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_plan_fetches_all_but_the_weights_of_a_base() -> None:
+    with serving() as hub:
+        hub.files = {f"me/tiny/{file.name}": file.read_bytes() for file in TINY.iterdir()}
+        found = base_settings("me/tiny", weights=False)
+        fetched = hub.fetched()
+    assert found == {"path": f"hub:me/tiny@{COMMIT}", "dialect": "compact", **MACHINE}
+    assert any("tokenizer.json" in file for file in fetched)
+    assert not [file for file in fetched if file.endswith(".safetensors")]
+
+
+@pytest.mark.sandbox
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (f"gguf:mine@{'0' * 64}", "--base FILE.gguf makes it again"),
+        (f"hub:me/tiny@{COMMIT}", f"hf download me/tiny --revision {COMMIT}"),
+    ],
+)
+def test_a_resume_whose_base_is_gone_says_how_to_get_it(
+    path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "empty"))
+    Run.create(tmp_path / "run", small_config(base={"path": path}), "0" * 64)
+    with Session(Run.open(tmp_path / "run")) as session, pytest.raises(BaseModelError) as refused:
+        train(session, 1)
+    assert refused.value.problem == f"the base {path} is not on this machine" and told in refused.value.fix
 
 
 @pytest.mark.usefixtures("cache")

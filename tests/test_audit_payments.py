@@ -9,6 +9,7 @@ from pathlib import Path
 import audited_run
 import pytest
 import trueskill
+from audited_run import CHOSEN, within
 from conftest import ask
 
 from populora_core.config.load import Config
@@ -76,6 +77,7 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
            FROM proposals p LEFT JOIN attempts a ON a.problem_id = p.problem_id AND a.verdict <> 'infrastructure'
            LEFT JOIN problems q ON q.problem_id = p.problem_id
            LEFT JOIN hyperparameters h ON h.member_id = p.teacher_id AND h.generation = p.generation - 1
+           WHERE p.generation {within(generations)}
            GROUP BY p.proposal_id, p.verdict, p.reward, p.problem_type, p.generation, p.teacher_id""",
     )
     asked = len(generations) * config.proposals
@@ -95,13 +97,23 @@ def test_teachers_are_paid_by_verdict_solve_rate_and_chance(
         assert row["reward"] == (None if expected is None else pytest.approx(expected))
 
 
-def test_students_are_paid_by_verdict(audited: Path, config: Config) -> None:
-    rows = ask(audited, "SELECT DISTINCT verdict, reward FROM attempts")
+def test_students_are_paid_by_verdict(audited: Path, config: Config, generations: range) -> None:
+    rows = ask(
+        audited, f"SELECT DISTINCT verdict, reward FROM attempts WHERE generation {within(generations)}"
+    )
     rules = config.grade
     paid = {"correct": rules.student_correct, "format_error": rules.student_format, "infrastructure": None}
-    assert rows
+    assert rows or CHOSEN
     for row in rows:
         assert row["reward"] == paid.get(row["verdict"], rules.student_wrong)
+
+
+def rated(audited: Path, rows: str) -> dict[str, trueskill.Rating]:
+    """Member -> its rating in the rows of a table."""
+    return {
+        row["member_id"]: trueskill.Rating(row["mu"], row["sigma"])
+        for row in ask(audited, f"SELECT member_id, mu, sigma FROM {rows}")
+    }
 
 
 def test_ratings_replay_from_the_match_rows_in_order(
@@ -110,11 +122,13 @@ def test_ratings_replay_from_the_match_rows_in_order(
     rules = config.rating
     environment = trueskill.TrueSkill(rules.mu, rules.sigma, rules.beta, rules.tau, rules.draw_probability)
     evolved = ask(audited, "SELECT * FROM evolutions ORDER BY generation, child_id")
-    past: dict[str, trueskill.Rating] = {}
-    ratings = {
-        row["member_id"]: environment.create_rating()
-        for row in ask(audited, "SELECT member_id FROM members WHERE born_generation = 0")
-    }
+    begun = generations.start - 1
+    ratings = rated(audited, f"tables.population WHERE generation = {begun}")
+    assert begun or all(rating == environment.create_rating() for rating in ratings.values())
+    past = rated(
+        audited,
+        f"ratings JOIN members USING (member_id) WHERE generation = died_generation AND generation <= {begun}",
+    )
     for generation in generations:
         playing = past | ratings  # a past member's rating moves for the moment only
         for match in ask(audited, f"SELECT * FROM matches WHERE generation = {generation} ORDER BY match_id"):

@@ -226,10 +226,11 @@ def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
 
 def test_the_rate_warms_up_stays_and_decays_to_one_per_cent() -> None:
     training = Training(tokens=1_000_000)
-    assert rate_scale(training, 0, 0.0) == pytest.approx(1 / training.warmup_steps)
-    assert rate_scale(training, 1000, training.constant_share) == 1.0
-    assert rate_scale(training, 1000, (1 + training.constant_share) / 2) == pytest.approx(0.5)
-    assert rate_scale(training, 1000, 1.0) == 0.01
+    schedule = training.warmup_steps, training.constant_share
+    assert rate_scale(0, 0.0, *schedule) == pytest.approx(1 / training.warmup_steps)
+    assert rate_scale(1000, training.constant_share, *schedule) == 1.0
+    assert rate_scale(1000, (1 + training.constant_share) / 2, *schedule) == pytest.approx(0.5)
+    assert rate_scale(1000, 1.0, *schedule) == 0.01
 
 
 @pytest.mark.thorough

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.copies import FRESH, INHERITS, UNTOUCHED, loss, losses, measured, table
+from experiments.copies import FRESH, INHERITS, UNTOUCHED, loss, losses, table
+from experiments.lines import read_lines
 from populora_core.support.shipped import REPOSITORY
 
-ROWS = measured(REPOSITORY / "bench" / "results" / "copies.jsonl")
+ROWS = read_lines(REPOSITORY / "bench" / "results" / "copies.jsonl")
 
 
 def row(rule: str, student: int, score: float, seed: int = 0, after: int = 2) -> dict:

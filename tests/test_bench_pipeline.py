@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import pipeline
-from populora_core.stages.table import STAGE_NAMES
+from populora_core.stages.table import LOOP
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_demo")
 def test_a_population_is_set_against_a_pair_by_stage() -> None:
     rows = {row.name: row for row in pipeline.overhead(samples=1, say=lambda text: None)}
-    assert list(rows) == ["overhead_4x4_over_1x1", *(f"overhead.{name}" for name in STAGE_NAMES)]
+    assert list(rows) == ["overhead_4x4_over_1x1", *(f"overhead.{stage.name}" for stage in LOOP)]
     assert all(row.value > 0.0 for row in rows.values())
     assert rows["overhead_4x4_over_1x1"].goal == "<= 1.08"
 

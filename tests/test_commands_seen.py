@@ -329,12 +329,14 @@ REFUSED = {
     "a file of the same folder's parent": "SELECT * FROM read_text('{run}/../secret.txt')",
     "writing outside": "COPY (SELECT 1) TO '{run}/../out.csv'",
     "writing into the run": "COPY (SELECT 1) TO '{run}/out.csv'",
+    "writing what is pivoted": "COPY (PIVOT problems ON program USING count(*)) TO '{run}/out.csv'",
     "writing under EXPLAIN": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/out.csv'",
     "another database": "ATTACH '{run}/other.db'",
     "a setting": "SET enable_external_access = true",
     "an extension": "LOAD json",
     "two statements": "SELECT 1; SELECT 2",
     "a table": "CREATE TABLE t AS SELECT 1",
+    "a table of what is pivoted": "CREATE TABLE memory.main.t AS PIVOT problems ON program USING count(*)",
     "no statement": "",
 }
 
@@ -342,11 +344,10 @@ REFUSED = {
 @pytest.mark.parametrize("sql", REFUSED.values(), ids=REFUSED)
 def test_locked_sql_reads_the_named_runs_alone(hostile_run: Path, sql: str) -> None:
     (hostile_run.parent / "secret.txt").write_text("secret")
-    with (
-        Catalogue(hostile_run, locked=True) as catalogue,
-        pytest.raises(PopuloraError, match="could not be answered"),
-    ):
-        catalogue.query(sql.format(run=hostile_run)).df()
+    with Catalogue(hostile_run, locked=True) as catalogue:
+        with pytest.raises(PopuloraError, match="could not be answered"):
+            catalogue.query(sql.format(run=hostile_run)).df()
+        assert not catalogue.rows("SELECT * FROM duckdb_tables() WHERE database_name = 'memory'")
     assert sorted(path.name for path in hostile_run.parent.iterdir()) == ["hostile", "secret.txt"]
     assert not list(hostile_run.glob("o*"))
 
@@ -360,6 +361,7 @@ def test_locked_sql_reads_the_named_runs_alone(hostile_run: Path, sql: str) -> N
         "SHOW TABLES",
         "WITH p AS (FROM problems) SELECT count(*) FROM p",
         "PIVOT attempts ON verdict USING count(*)",
+        "FROM (PIVOT attempts ON verdict USING count(*)); ",
     ],
 )
 def test_locked_sql_asks_what_it_likes_of_them(hostile_run: Path, sql: str) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import shlex
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from command import populora
 from conftest import GENERATIONS, ran, small_config
+from store_run import write_run
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.commands.console import ConsoleObserver
 from populora_core.commands.training import trainer
 from populora_core.lifecycle import loop
+from populora_core.runs.heartbeat import HEARTBEAT, Beat
 from populora_core.runs.run import Run
 from populora_core.support.errors import EXIT_INTERRUPTED
 from populora_core.support.shipped import REPOSITORY
@@ -122,3 +126,16 @@ def test_a_fork_names_the_command_that_trains_it_further(
     done = populora("fork", finished, "--generation", generation, "--to", to)
     assert done.returncode == 0, done.stderr
     assert f"resume {to}{further} goes on from there" in done.stdout
+
+
+@pytest.mark.parametrize(("last", "further"), [(3, ""), (1, " --generations 12")])
+def test_inspect_names_the_command_that_goes_on_with_a_killed_run(
+    tmp_path: Path, last: int, further: str
+) -> None:
+    """One that was extended has its own last generation behind it."""
+    run = Run.create(tmp_path / "run", small_config(run={"generations": last}), "0" * 64)
+    write_run(run.directory, generations=2)
+    beat = Beat(1, "elsewhere", "1:1:1:1", 3, "solve", "2020-01-01T00:00:00+00:00", ended=False)
+    (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat)))
+    done = populora("inspect", run.directory)
+    assert f"resume {run.directory}{further} clears up and goes on" in done.stdout, done.stderr

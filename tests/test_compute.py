@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
-from conftest import ran, small_config, start
+from conftest import PATIENCE, ran, small_config, start
 
 from populora_core.compute.members import Found
 from populora_core.compute.shards import LocalCompute, Shards
@@ -51,6 +53,26 @@ def test_a_lost_worker_is_said_so_and_leaves_nothing_behind(compute: LocalComput
     with pytest.raises(WorkerLost, match="exit code -9"):
         mapped(compute, tmp_path, 1, 2)
     mapped(compute, tmp_path, 1)  # the next call starts fresh processes
+
+
+def test_a_worker_that_has_ended_gets_no_signal(
+    compute: LocalCompute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process's by then."""
+    compute.run([])
+    ended, other = sorted(multiprocessing.active_children(), key=lambda process: process.name)
+    os.kill(ended.pid or 0, signal.SIGKILL)
+    assert wait([ended.sentinel], PATIENCE)
+    told: set[int] = set()
+    kill = os.kill
+
+    def noted(pid: int, number: int) -> None:
+        told.add(pid)
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", noted)
+    compute.close()
+    assert told == {other.pid}
 
 
 DIES = """

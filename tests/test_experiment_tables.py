@@ -1,7 +1,8 @@
-"""Tables of the lab log that an experiment prints from committed rows."""
+"""Tables of the lab log, and counts of a study's page, that committed rows have."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,12 +11,9 @@ import pytest
 from populora_core.support.shipped import REPOSITORY
 
 RESULTS = "bench/results"
+NEAR_MISSES = f"{RESULTS}/real-near-misses.jsonl"
 TABLES = {
-    "2026-11-29-real-study-so-far": (
-        "experiments.near_misses",
-        "--output",
-        f"{RESULTS}/real-near-misses.jsonl",
-    ),
+    "2026-11-29-real-study-so-far": ("experiments.near_misses", "--output", NEAR_MISSES),
     "2026-11-29-gates": ("experiments.gates", f"{RESULTS}/gates.jsonl"),
 }
 """Page -> the command that prints its table."""
@@ -29,3 +27,10 @@ def test_a_page_has_the_table_that_its_experiment_prints(page: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "|" in done.stdout
     assert done.stdout.strip() in (REPOSITORY / "docs" / "lab-log" / f"{page}.md").read_text("utf-8")
+
+
+def test_the_page_of_the_real_study_counts_the_near_misses_that_its_rows_have() -> None:
+    rows = [json.loads(line) for line in (REPOSITORY / NEAR_MISSES).read_text("utf-8").splitlines()]
+    ((asked, left_out),) = {(len(row["right"]), row["left_out"]) for row in rows}
+    page = (REPOSITORY / RESULTS / "study-real" / "study.md").read_text("utf-8")
+    assert f"{asked} of {asked + left_out} problems have them, {left_out} are left out" in page

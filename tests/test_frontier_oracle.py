@@ -12,7 +12,8 @@ import torch
 
 from base_model.steps.grammar import sample
 from base_model.steps.measure import weights_sha256
-from experiments.gains import RESULTS, gain, gates, read_results, tables
+from experiments.gains import RESULTS, gain, gates, tables
+from experiments.lines import read_lines
 from experiments.oracle import STUDENT, Oracle, Rules, base_result, frontiers, train
 from populora_core.compute.arena import Arena
 from populora_core.sandbox.backends import open_sandbox
@@ -119,7 +120,7 @@ def test_imitation_makes_the_rules_answers_likelier(arena: Arena, held_out: list
 def test_a_result_holds_what_its_tables_need(arena: Arena, held_out: list, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     base = base_result(file, arena, held_out)
-    assert base_result(file, arena, held_out) == base == read_results(file)[0]
+    assert base_result(file, arena, held_out) == base == read_lines(file)[0]
     followed = train(Oracle(arena, held_out, SMALL, 1), "following", None)
     visited = frontiers([base, followed], 1)
     taught = train(Oracle(arena, held_out, SMALL, 1), "supervised", visited)
@@ -129,7 +130,7 @@ def test_a_result_holds_what_its_tables_need(arena: Arena, held_out: list, tmp_p
 
 
 def test_the_kept_results_are_of_the_bundled_base_and_pass_their_gates() -> None:
-    results = read_results(RESULTS)
+    results = read_lines(RESULTS)
     assert {one["base_sha256"] for one in results} == {weights_sha256(FRONTIER)}
     assert len(gates(results)) >= 2
     assert all(gates(results).values())

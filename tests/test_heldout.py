@@ -21,6 +21,8 @@ def test_a_gain_is_paired_by_problem_over_all_seeds() -> None:
         row("student", "test", 1, {"a": 0.0, "b": 1.0}),
         row(BASE, "validation", 0, {"c": 1.0}),
         row("student", "validation", 0, {"c": 0.0}),
+        row(BASE, "validation", 1, {"c": 1.0}),
+        row("student", "validation", 1, {"c": 0.0}),
     ]
     lines = [*table(rows)]
     assert len(lines) == 3
@@ -28,6 +30,20 @@ def test_a_gain_is_paired_by_problem_over_all_seeds() -> None:
     (both,) = (line for line in lines if "'both'" in line)
     assert "2 problems, 2 seeds, base 0.500, students 0.750, gain +0.250" in reported
     assert "3 problems, 2 seeds" in both and "gain -0.167" in both
+
+
+def test_both_halves_are_told_only_where_every_seed_has_them() -> None:
+    rows = [
+        row(player, part, seed, {f"{part} problem": 1.0})
+        for player in (BASE, "student")
+        for part, seed in (("validation", 0), ("test", 0), ("validation", 1))
+    ]
+    assert [line for line in table(rows) if "'both'" in line] == []
+    only_chosen = [each for each in rows if each["part"] == "validation"]
+    (line,) = table(only_chosen)
+    assert "'validation'" in line and "1 problems, 2 seeds" in line
+    first = [each for each in rows if each["settings"]["seed"] == 0]
+    assert [line for line in table(first) if "'both'" in line and "2 problems, 1 seeds" in line]
 
 
 def test_true_rewards_are_paired_with_shuffled_ones_of_the_same_setting() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from conftest import small_config, start
+from conftest import PATIENCE, small_config, start
 from prefect.client.schemas.objects import FlowRun
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
@@ -19,14 +23,17 @@ from prefect.utilities.names import generate_slug
 
 import flows
 from flows import launch
+from flows.below import below
 from flows.finished import joined
 from flows.forms import chosen_runs, in_the_form, is_random, run_folder
 from flows.launch import Preset, resume, unreviewed
 from flows.notify import on_end
 from flows.study import study
 from flows.ui import serve
+from populora_core.runs.lock import lock
 from populora_core.runs.session import Session
 from populora_core.support.errors import ConfigError, PopuloraError, ServerUnreachable
+from populora_core.support.processes import Owner
 from populora_core.support.shipped import REPOSITORY
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
@@ -161,6 +168,46 @@ def test_a_second_ui_under_one_prefect_home_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(PopuloraError, match="runs already") as refused:
         serve(4300, 1, lambda *said: None)
     assert refused.value.got == "http://127.0.0.1:4200/api"
+
+
+def test_a_second_ui_is_refused_while_the_first_one_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "PREFECT_HOME", tmp_path)
+    monkeypatch.setattr(flows, "PREFECT_UI", tmp_path / "populora.address")
+    with lock(tmp_path), pytest.raises(PopuloraError, match="runs already") as refused:
+        serve(4300, 1, lambda *said: None)
+    assert refused.value.got.startswith(f"pid {os.getpid()} on ")
+
+
+LAUNCHED = """
+import time
+from flows.forms import launched
+
+@launched(lambda given: "waits")
+def waits():
+    print("waits", flush=True)
+    time.sleep(600)
+
+waits.fn()
+"""
+
+
+@pytest.mark.thorough
+def test_a_flow_run_ends_once_the_ui_that_it_runs_under_is_killed() -> None:
+    with subprocess.Popen(["sleep", "600"]) as ui:
+        environment = os.environ | below(Owner.of(ui.pid))
+        command = [sys.executable, "-c", LAUNCHED]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, cwd=REPOSITORY
+        ) as run:
+            try:
+                assert run.stdout is not None and run.stdout.readline() == "waits\n"
+                ui.kill()
+                assert run.wait(PATIENCE) == -signal.SIGTERM
+            finally:
+                ui.kill()
+                run.kill()
 
 
 def test_nobody_is_replaced_unseen_where_a_review_was_asked_for_and_the_server_is_gone(

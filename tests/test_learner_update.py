@@ -12,6 +12,7 @@ from populora_core.learner import update as update_module
 from populora_core.learner.packing import micro_batches
 from populora_core.learner.rows import MemberRules, TrainingRow, UpdateRules, UpdateStats
 from populora_core.learner.update import update_members
+from populora_core.model.attention import attention_window
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.support.devices import cpu_has_bfloat16
@@ -66,9 +67,23 @@ def test_statistics_count_every_row_with_an_advantage():
         assert 0.0 < stats[member].clip_fraction < 1.0
 
 
-def test_layers_that_look_back_a_little_learn_the_same_from_packs():
-    model = tiny_model(architecture="mistral")
-    model.config.sliding_window = 6
+GPT_NEO = {
+    "attention_types": [[["global", "local"], 1]],
+    "window_size": 6,
+    "num_layers": 2,
+    "num_heads": 4,
+    "attn_implementation": "eager",
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"), [("mistral", {"sliding_window": 6}), ("gpt_neo", GPT_NEO)]
+)
+def test_layers_that_look_back_a_little_learn_the_same_from_packs(
+    architecture: str, settings: dict[str, object]
+):
+    model = tiny_model(architecture=architecture, **settings)
+    assert attention_window(model.config) == 6
     stacked = StackedAdapters(model, layout_of(model))
     before, rows = newborns(stacked, *MEMBERS), training_rows({"a": 1, "b": 3, "c": 2}, longest=14)
     packed, apart = (update_members(stacked, before, rows, changed(pack_tokens=each))[1] for each in (60, 1))

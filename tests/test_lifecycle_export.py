@@ -28,6 +28,7 @@ from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.population.member import Role
+from populora_core.report.text import short_id
 from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -182,6 +183,13 @@ def test_a_member_leaves_as_it_was_in_an_earlier_generation(run: Run, tmp_path: 
 def test_a_removed_member_leaves_as_it_was_at_the_end(run: Run, tmp_path: Path) -> None:
     gone = members_of(run, "died_generation = 2")[0]
     assert export_member(run, gone, tmp_path / "out").generation == 2
+
+
+def test_a_slots_name_means_who_was_there_after_the_generation(run: Run) -> None:
+    child = members_of(run, "born_generation = 2")[0]
+    slot, short = child.rpartition("-")[0], short_id(child).partition("·")[0]
+    for generation, meant in ((None, child), (2, child), (1, f"{slot}-g0000")):
+        assert take(run, short, generation).member_id == take(run, f"{slot}-g", generation).member_id == meant
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -22,7 +22,7 @@ from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.engine import is_done, run_generation
-from populora_core.stages.table import LOOP, STAGE_NAMES
+from populora_core.stages.table import LOOP
 from populora_core.store.artifacts import StageWriter, link_tree
 from populora_core.store.manifest import Manifest, generation_dir, stage_dir
 from populora_core.support.durable import TEMPORARY_PREFIX
@@ -81,7 +81,7 @@ def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed
     run = forked(finished, 1, tmp_path)
     directory, commit = run.directory, StageWriter.commit
     with Session(run) as session:
-        for stage in STAGE_NAMES:
+        for stage in [each.name for each in LOOP]:
 
             def die_or_commit(writer: StageWriter, manifest: Manifest) -> Manifest:
                 if (manifest.generation, manifest.stage) == (2, stage):  # noqa: B023  # called before the next
@@ -119,7 +119,7 @@ def test_a_damaged_stage_is_redone_and_nothing_else(copy_of: Callable[[], Path])
     directory = copy_of()
     before, counts = contents(directory), commits(directory)
     with Session(Run.open(directory)) as session:
-        for stage in STAGE_NAMES:
+        for stage in [each.name for each in LOOP]:
             victim = sorted(stage_dir(directory, 2, stage).glob("*.parquet"))[0]
             flip(victim, victim.stat().st_size // 2)
             train(session, GENERATIONS)

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from populora_core.model import base as loading
 from populora_core.model.base import base_digest, hidden_states, load_base, longest_sequence, turn_end
+from populora_core.model.probe_pack import PACKED, require_packs
 from populora_core.support.errors import BaseModelError
 
 
@@ -81,6 +82,44 @@ def test_a_base_that_can_be_neither_adapted_nor_sampled_is_refused_at_once(
     with pytest.raises(BaseModelError) as error:
         load_base(folder)
     assert error.value.got == got and "dense base" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings", "got"),
+    [
+        ("mpt", {}, "hidden states that differ"),
+        ("bloom", {}, "ValueError"),
+        ("falcon", {"alibi": True}, "ValueError"),
+        ("falcon", {"bias": True}, "RuntimeError"),
+    ],
+    ids=["mpt", "bloom", "falcon-alibi", "falcon-in-place"],
+)
+def test_a_base_that_cannot_learn_from_packs_is_refused_at_once(
+    folder: Path, architecture: str, settings: dict, got: str
+):
+    save_random(folder, architecture, **settings)
+    with pytest.raises(BaseModelError, match="cannot learn from several texts in one sequence") as error:
+        load_base(folder)
+    assert error.value.got.startswith(got) and "Llama" in error.value.fix
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "gpt_neox", "phi"])
+def test_a_base_that_reads_a_pack_as_its_texts_is_left_as_it_was(folder: Path, architecture: str):
+    save_random(folder, architecture)
+    source = AutoModelForCausalLM.from_pretrained(folder)
+    before = torch.get_rng_state()
+    model = load_base(folder).model
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [*model.state_dict()] == [*source.state_dict()], "no adapter lies over it"
+    ids = torch.tensor([[2, 3, 4]])
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=ids).logits, source.eval()(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", sorted(PACKED))
+def test_what_no_load_tries_in_packs_can_be_packed(architecture: str, dtype: torch.dtype):
+    require_packs(tiny_model(dtype, architecture=architecture))
 
 
 @pytest.mark.parametrize(

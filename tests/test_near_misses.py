@@ -9,8 +9,20 @@ from populora_core.problems.model import Problem
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.support.aliases import Row
 
 BASE = {"arm": "base", "seed": 0, "updates": 0, "player": "base", "left_out": 9}
+
+
+def asked_base() -> Row:
+    """The base, which is right at one of four problems."""
+    return {**BASE, "right": {"a": True, "b": False, "c": False, "d": False}}
+
+
+def student(right: str, seed: int = 0, updates: int = 24, slot: int = 0) -> Row:
+    """A student of self-play, right at these problems."""
+    named = {"arm": "self-play", "seed": seed, "updates": updates, "player": f"student-{slot:02}-g0000"}
+    return {**BASE, **named, "right": {name: name in right for name in "abcd"}}
 
 
 def problem(name: str, body: str, output: str) -> Problem:
@@ -44,19 +56,15 @@ def test_a_variant_that_never_ends_takes_no_other_with_it() -> None:
 
 
 def test_an_arm_is_told_beside_the_base_over_the_same_problems() -> None:
-    rows = [
-        {**BASE, "right": {"a": True, "b": False, "c": False, "d": False}},
-        *(
-            {
-                **BASE,
-                "arm": "self-play",
-                "seed": seed,
-                "player": "student-00-g0000",
-                "right": {"a": True, "b": seed == 0, "c": True, "d": False},
-            }
-            for seed in (0, 1)
-        ),
-    ]
-    text = table(rows)
+    text = table([asked_base(), *(student("ab"[: 2 - seed] + "c", seed=seed) for seed in (0, 1))])
     assert "| base |  | 0.250 of 4 problems (9 left out) |  |" in text
     assert "| self-play | 2 | 0.625 | +0.375 (" in text
+
+
+def test_a_seed_counts_once_by_the_mean_of_its_newest_students() -> None:
+    """However often it was asked, and however many students it has."""
+    early = student("", updates=12)
+    assert "| self-play | 1 | 0.500 | +0.250 (" in table([asked_base(), early, student("ab")])
+    both = [early, student("ab"), student("abcd", slot=1)]
+    assert "| self-play | 1 | 0.750 | +0.500 (" in table([asked_base(), *both])
+    assert "| self-play | 2 | 0.375 | +0.125 (" in table([asked_base(), *both, student("", seed=1)])

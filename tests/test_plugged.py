@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ran
+from typer.testing import CliRunner
 
+from populora_core.commands.app import app
 from populora_core.support.entries import installed_entries
 
 WITHOUT = """
@@ -123,3 +125,14 @@ def test_the_core_plays_without_any_plug_in(tmp_path: Path) -> None:
         "run", "--plain", "--preset", "quick", "--set", "compute.backend=ray", without=("populora_plugins",)
     )
     assert refused.returncode == 2 and "the extra `ray`" in refused.stderr
+
+
+@pytest.mark.parametrize("words", ["study rep", "store ch", "image b", "suite f"])
+def test_the_beginning_of_a_name_is_enough_among_the_commands_of_a_plug_in(words: str) -> None:
+    done = CliRunner().invoke(app, [*words.split(), "--help"])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_beginning_of_several_names_is_refused_with_them() -> None:
+    done = CliRunner().invoke(app, ["study", "re", "--help"])
+    assert done.exit_code != 0 and "report" in done.output and "release" in done.output

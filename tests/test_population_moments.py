@@ -14,10 +14,10 @@ from populora_core.population.variation.moments import Moments, inherited
 OUT, IN, RANK = 24, 32, 4
 
 
-def adapter(seed: int) -> dict[str, Factors]:
+def adapter(seed: int, out: int = OUT) -> dict[str, Factors]:
     draw = torch.Generator().manual_seed(seed)
     return {
-        name: (torch.randn(RANK, IN, generator=draw), torch.randn(OUT, RANK, generator=draw))
+        name: (torch.randn(RANK, IN, generator=draw), torch.randn(out, RANK, generator=draw))
         for name in ("q", "v")
     }
 
@@ -35,9 +35,10 @@ def child_of(operator: str, *parents: dict[str, Factors]) -> dict[str, Factors]:
     return make_child(operator, parents, np.random.default_rng(3), 1.0)[0]
 
 
-def test_a_copy_goes_on_with_its_parents_moments() -> None:
-    parent = adapter(0)
-    own = Moments(adapter(1), squares(adapter(2)))
+@pytest.mark.parametrize("out", [OUT, RANK - 1], ids=["usual", "fewer-outputs-than-rank"])
+def test_a_copy_goes_on_with_its_parents_moments(out: int) -> None:
+    parent = adapter(0, out)
+    own = Moments(adapter(1, out), squares(adapter(2, out)))
     heir = inherited(child_of("copy_parent", parent), [parent], [own])
     for name in parent:
         for side in range(2):

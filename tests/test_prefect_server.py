@@ -27,11 +27,11 @@ from populora_core.lifecycle.loop import fork
 from populora_core.report.write import token_of
 from populora_core.runs.heartbeat import Beat
 from populora_core.runs.run import Run
-from populora_core.stages.table import STAGE_NAMES
+from populora_core.stages.table import LOOP
 
 pytestmark = [pytest.mark.foreign, pytest.mark.thorough]
 
-STAGES = (*STAGE_NAMES, "publish")
+STAGES = (*(stage.name for stage in LOOP), "publish")
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,14 @@ def test_an_output_that_other_problems_have_is_guessed_as_often(run_jobs: RunJob
     assert found == [0.0, 0.75, 0.75, 0.75, 0.75]
 
 
+def test_an_input_that_other_problems_take_is_guessed_as_often(run_jobs: RunJobs) -> None:
+    asked = [problem("code_i", f"a*a*a+{number}", ["(50,)"], [str(125000 + number)]) for number in range(8)]
+    assert chances(asked, run_jobs, [np.random.default_rng(0)] * 8) == [1.0] * 8
+    others = [problem("code_i", f"a*a*a-{n}", [f"({n + 60},)"], [str((n + 60) ** 3 - n)]) for n in range(7)]
+    found = chances([*asked, *others], run_jobs, [np.random.default_rng(0)] * 15)
+    assert found == [0.5] * 8 + [0.0] * 7
+
+
 def test_who_stops_early_is_right_where_the_rest_undoes_itself(run_jobs: RunJobs) -> None:
     program = "def f(a):\n a=a*a\n a=a+1\n a=a-3\n a=a+2\n return a"
     asked = Problem("undone", "code_o", program, ("(777,)",), ("603729",), message="")
@@ -160,6 +168,12 @@ def test_a_program_stops_before_each_statement_and_returns() -> None:
     assert list(beginnings("def f(a):\n print(a)")) == [], "it returns nowhere"
 
 
+def test_no_more_beginnings_are_made_than_are_run() -> None:
+    lines = [f" a+={number}\n" for number in range(1000)]
+    made = list(beginnings(f"def f(a):\n{''.join(lines)} return a"))
+    assert [text.count("a+=") for text in made] == list(range(0, 1000, 50)), "spread over the program"
+
+
 def test_who_stops_early_goes_to_each_return_wherever_it_stands() -> None:
     program = "def f(a):\n b=1\n if a:\n  b=2; c=3\n  return b\n b=4\n return b"
     assert [text.split("def f(a):\n")[1] for text in beginnings(program, 1)] == [
@@ -173,17 +187,36 @@ def test_who_stops_early_goes_to_each_return_wherever_it_stands() -> None:
 HIDDEN = "def f(a):\n if True:\n  a=a*a\n  a=a+1\n  a=a-3\n  a=a+2\n  return a"
 TELLS = "def f(a):\n try:\n  populora_made\n  return 0\n except NameError:\n  return a>0"
 LOOKS = "def f(a):\n if 'locals' in str(f):\n  return 0\n return a>0"
+COUNTS = "def f(a,seen=[]):\n seen.append(a)\n if len(seen)>1:\n  return seen\n return a*a%7%2"
+COUNTS_OTHERS = "n=0\ndef f(a):\n global n\n n+=1\n return a*a%7%2 if n<2 or a==777 else [a]"
+COUNTS_ELSEWHERE = (
+    "import math\nmath.n=0\ndef f(a):\n math.n+=1\n return a*a%7%2 if math.n<2 or a==777 else [a]"
+)
 
 
 @pytest.mark.parametrize(
-    ("program", "output", "least"),
-    [(HIDDEN, "603729", 0.25), (TELLS, "True", 0.2), (LOOKS, "True", 0.2)],
-    ids=["no return at the end", "by the names of the measure", "by where it is defined"],
+    ("kind", "program", "output", "least"),
+    [
+        ("code_o", HIDDEN, "603729", 0.25),
+        ("code_o", TELLS, "True", 0.2),
+        ("code_o", LOOKS, "True", 0.2),
+        ("code_i", COUNTS, "0", 0.2),
+        ("code_i", COUNTS_OTHERS, "0", 0.2),
+        ("code_i", COUNTS_ELSEWHERE, "0", 0.2),
+    ],
+    ids=[
+        "no return at the end",
+        "by the names of the measure",
+        "by where it is defined",
+        "by counting its calls",
+        "by counting the calls of others",
+        "by counting in a module",
+    ],
 )
 def test_a_program_cannot_tell_its_chance_what_to_say(
-    run_jobs: RunJobs, program: str, output: str, least: float
+    run_jobs: RunJobs, kind: str, program: str, output: str, least: float
 ) -> None:
-    assert alone(run_jobs, Problem("told", "code_o", program, ("(777,)",), (output,), "")) >= least
+    assert alone(run_jobs, Problem("told", kind, program, ("(777,)",), (output,), "")) >= least
 
 
 def test_a_blind_input_of_lists_in_lists_is_within_bounds() -> None:

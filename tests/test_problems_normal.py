@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import keyword
 from itertools import product
@@ -17,6 +18,7 @@ from base_model.steps import grammar as steps
 from populora_core.problems.complexity import Complexity, measure
 from populora_core.problems.normal import CACHE_BYTES, ngrams, normal_tokens, novelty, program_key
 from populora_core.problems.parsing import ProgramSyntaxError
+from populora_core.problems.unused import without_unused
 
 LOOP = """def f(x, y):
     total = 0
@@ -158,6 +160,47 @@ LINES = (
     " x = x*y", " x = y*x", " x = x+y", " x = y+x", " x = x+0", " x = x-y", " y = x == y", " if 0:\n  return y",
     " if 0:\n  y = 1", " if x:\n  y = 2", " y = len(x)", " x = g(x, y)", " x = g(y)", " y = y+k",
 )  # fmt: skip
+STATEMENTS = (
+    "def g(x):\n return {0}(x)", "def h(x, k=2):\n return x", "def k({0}=3):\n return {1}", "def g(x=k):\n return x",
+    "@k\ndef h(x):\n return x", "def f(x, y=1):\n return {0}(x) + {1}", "{0} = {1}", "import {0}",
+    "def h(x):\n global {0}\n return h", "class k:\n {0} = 1", "def g(x):\n def h():\n  return {0}\n return {1}",
+)  # fmt: skip
+STATEMENT = st.builds(str.format, st.sampled_from(STATEMENTS), *[st.sampled_from(["f", "g", "h", "k"])] * 2)
+
+
+def words(statement: ast.AST) -> set[str]:
+    """The names in a statement, but those of functions and parameters."""
+    nodes = list(ast.walk(statement))
+    found = {node.id for node in nodes if isinstance(node, ast.Name)}
+    found |= {node.name for node in nodes if isinstance(node, ast.alias)}
+    return found.union(*(node.names for node in nodes if isinstance(node, ast.Global)))
+
+
+def kept(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements without helpers, by the rule as one says it: a plain one that no other statement names goes."""
+    for helper in body:
+        others = [each for each in body if each is not helper]
+        match helper:
+            case ast.FunctionDef(name="g" | "h" | "k" as name, decorator_list=[], args=given):
+                plain = all(isinstance(each, ast.Constant) for each in given.defaults)
+                if plain and not any(name in words(each) for each in others):
+                    return kept(others)
+    return body
+
+
+@given(st.lists(STATEMENT, max_size=6))
+def test_helpers_go_that_no_other_statement_names(drawn: list[str]) -> None:
+    tree = ast.parse("\n".join([*drawn, "def f(x, *y):\n return g(x)"]))
+    assert ast.dump(without_unused(tree)) == ast.dump(ast.Module(kept(tree.body), []))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_helpers_that_name_each_other_are_left_out_in_one_walk(order: int) -> None:
+    chain = [f"def h{number}(x):\n return h{number + 1}(x)\n" for number in range(10_000)]
+    tree = ast.parse("".join([*chain[::order], "def f(x):\n return x"]))
+    assert len(without_unused(tree).body) == 1, "a walk for each pair of them takes hours"
+
+
 VALUES = (0, 1, -2, True, 2.5, -0.0, "a", "ab", [1], (1, 2), None)
 
 

@@ -38,6 +38,12 @@ def test_a_docstring_is_no_statement() -> None:
     assert len(list(beginnings(documented))) == len(list(beginnings(bare))) == 1
 
 
+def test_no_more_statements_are_left_out_than_are_tried() -> None:
+    lines = "".join(f" a+={number}\n" for number in range(999))
+    made = list(without_each(f"def f(a):\n{lines} return a"))
+    assert [text[: text.index("pass")].count("a+=") for text in made] == list(range(0, 1000, 50))
+
+
 def test_a_block_that_is_left_empty_passes() -> None:
     assert list(without_each("def f(a):\n if a:\n  a = 'é'; b = 1\n return a")) == [
         "def f(a):\n pass\n return a",

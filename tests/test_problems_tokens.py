@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -121,6 +122,26 @@ def test_quotes_in_a_comment_open_no_literal(tokenizer) -> None:
     assert (
         unspelt(tokenizer, 'x = 1  # say """ <s>\ny = r\'<s>\'') == "x = 1  # say \"\"\" < s>\ny = r'<' r's>'"
     )
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("kind", ["code_o", "code_i", "code_f"])
+def test_instructions_spell_the_tags_as_the_tokens_that_they_are_and_no_problem_does(
+    kind: str, inputs: int
+) -> None:
+    from transformers import AddedToken
+
+    spoken, tokenizer = dialect("instruct", inputs), byte_tokenizer(CHAT)
+    tags = ("</think>", "<answer>", "</answer>")
+    tokenizer.add_tokens([AddedToken(tag, special=True) for tag in tags])
+    count = inputs if kind != "code_f" else 10
+    program = "def f(x):\n return x+'</think>'  # </answer>"
+    tagged = Problem("p", kind, program, ("('<answer>',)",) * count, ("'</answer>'",) * count, "say </think>")
+    plain = replace(tagged, program=PROGRAM, inputs=("(1,)",) * count, outputs=("1",) * count, message="say")
+    for ask in (spoken.solve_prompt, lambda each: spoken.propose_prompt(kind, [each])):
+        tokens = Counter(spoken.encode(tokenizer, ask(tagged)))
+        for tag in tags:
+            assert tokens[tokenizer.convert_tokens_to_ids(tag)] == ask(plain).count(tag) == 1
 
 
 def test_compact_encodes_the_prompt_alone(tokenizer):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import small_config, start
+from markdown_it import MarkdownIt
 from run_members import members_of, oldest
-from store_run import TEACHER, commit_stage, evaluation_row, write_run
+from store_run import STUDENT, TEACHER, commit_stage, evaluation_row, generation_tables, write_run
 
 from populora_core.lifecycle.export import CARD, export_member
 from populora_core.report.model_card import Snapshot, model_card
@@ -84,6 +85,28 @@ def test_the_card_tells_lineage_ratings_settings_and_revision(run: Run, tmp_path
     assert "$" not in card
 
 
+@pytest.mark.parametrize(
+    ("dialect", "module", "templated"),
+    [
+        ("compact", "populora_core.problems.dialects.compact", False),
+        ("instruct", "populora_core.problems.dialects.instruct", True),
+        ("chat", "populora_plugins.repl.dialects", True),
+        ("nobodys", None, False),
+    ],
+)
+def test_the_card_says_where_the_grammar_of_its_prompts_is_and_what_goes_round_them(
+    dialect: str, module: str | None, templated: bool, tmp_path: Path
+) -> None:
+    run = start(tmp_path / "run", small_config(base={"dialect": dialect}))
+    write_run(run.directory, 1)
+    with Catalogue(run.directory) as catalogue:
+        member = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [TEACHER])[0]
+    card = model_card(Snapshot(run, member, 1, Path("unread"), "0" * 64), "base", Path("out"), merged=False)
+    where = f", whose grammar is in `{module}`." if module else "."
+    assert f"the dialect `{dialect}`{where}" in card
+    assert ("chat template" in card) == templated
+
+
 def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> None:
     export_member(run, oldest(run), tmp_path / "a", base_name="someone/tiny")
     export_member(run, oldest(run), tmp_path / "m", merge=True)
@@ -97,3 +120,30 @@ def test_the_front_matter_is_what_model_hubs_read(run: Run, tmp_path: Path) -> N
     }
     assert merged["library_name"] == "transformers"
     assert "base_model" not in merged, "a hub refuses a base that is none of its models"
+
+
+HTML = "<img src=x onerror=alert(1)>"
+
+
+def test_nothing_of_a_received_run_is_live_on_the_card(tmp_path: Path) -> None:
+    run = start(tmp_path / "received", small_config())
+    write_run(run.directory, 1)
+    attempts = generation_tables(1)["solve"]["attempts"]
+    prompt = f"a\n````\n{HTML}\n`````\n[x](//x)"
+    commit_stage(run.directory, 1, "solve", {"attempts": [row | {"prompt": prompt} for row in attempts]})
+    evaluated = evaluation_row(1, STUDENT, 0.5) | {"suite": HTML}
+    commit_stage(run.directory, 1, "evaluate", {"evaluations": [evaluated]})
+    told = {"base_digest": f"`{HTML}", "forked_from": {"run": f"`\n\n{HTML}|`", "generation": 0}}
+    path = run.directory / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    for manifest in run.directory.glob("generations/*/*/manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"abc"', json.dumps(f"`{HTML}")))
+    with Catalogue(run.directory) as catalogue:
+        student = catalogue.rows("SELECT * FROM members WHERE member_id = ?", [STUDENT])[0]
+    received = Snapshot(Run.open(run.directory), student | {"operator": HTML}, 1, Path("unread"), "0" * 64)
+    card = model_card(received, f"`\n```\n{HTML}", Path("out"), merged=False)
+    parts = MarkdownIt("commonmark").enable("table").parse(card)
+    nodes = [node for part in parts for node in (part, *(part.children or ()))]
+    assert {node.type for node in nodes}.isdisjoint({"html_block", "html_inline", "link_open", "image"})
+    assert [part.content for part in parts if part.content == f"{prompt}\n"], "the prompt is shown as it is"
+    assert card.count("onerror") == 10, "every place is shown"

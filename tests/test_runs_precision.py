@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from pathlib import Path
@@ -37,6 +38,18 @@ def test_auto_takes_bfloat16_where_the_cpu_has_it_and_the_base_is_large(
     assert choose_dtype("float32", str(folder), "cpu") == "float32"
     assert choose_dtype("bfloat16", "bundled:tiny", "cpu") == "bfloat16"
     assert number_bytes(BaseSection(path=str(folder), dtype="auto")) == (2 if has else 4)
+
+
+@pytest.mark.parametrize(("vocabulary", "chosen"), [(1000, "float32"), (10**9, "bfloat16")])
+def test_a_plan_reckons_weights_that_are_not_here_by_the_configuration(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, chosen: str
+) -> None:
+    monkeypatch.setattr(HAS, lambda: True)
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": vocabulary}))
+    assert choose_dtype("auto", str(folder), "cpu") == chosen
 
 
 def test_a_run_records_what_auto_chose_and_a_resume_elsewhere_says_so_before_it_starts(

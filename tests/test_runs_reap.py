@@ -28,7 +28,7 @@ from populora_core.runs.session import Session
 from populora_core.store.artifacts import GIVEN_UP_SECONDS
 from populora_core.support import leftovers, revision
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.processes import Owner
+from populora_core.support.processes import GONE, Owner
 from populora_core.support.revision import version_of
 
 # A process that dies by SIGKILL at work, and leaves a worker that hangs.
@@ -161,6 +161,17 @@ def test_a_process_with_the_id_of_a_worker_that_ended_is_left_alone(run: Run) ->
         assert clear(run.directory) == []
         assert alive(other.pid)
         other.kill()
+
+
+def test_a_worker_that_had_ended_when_it_was_recorded_is_not_waited_for(run: Run) -> None:
+    with subprocess.Popen(["true"]) as worker:
+        # Not collected, so that its id stays its own.
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        recorded = Owner.of(worker.pid)
+        assert recorded.started == GONE and recorded.is_gone()
+        beat = _beat(process=str(replace(Owner.this_process(), started="1")), children=(str(recorded),))
+        (run.directory / HEARTBEAT).write_text(json.dumps(asdict(beat.marked())))
+        assert clear(run.directory) == []
 
 
 def test_a_heartbeat_that_came_with_a_run_ends_no_process(run: Run) -> None:

@@ -30,6 +30,7 @@ from populora_core.model.adopt import adopt
 from populora_core.model.base import load_base
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
+from populora_core.report.summary import generation_lines
 from populora_core.runs.preflight import load_runnable, preflight
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -103,7 +104,13 @@ def test_an_exported_member_goes_on_in_a_new_run_as_it_was(finished: Path, tmp_p
 def test_founders_without_an_adapter_are_born_as_ever(tmp_path: Path, layout: AdapterLayout) -> None:
     row = an_adapter(tmp_path / "a", layout)
     run = founded(tmp_path / "warm", warm({"students": [tmp_path / "a"]}))
-    rows, cold = rows_of(run), rows_of(founded(tmp_path / "cold", small_config()))
+    plain = founded(tmp_path / "cold", small_config())
+    for each, told in (
+        (run, "1 of 5 members from an adapter of yours, the others from the base model"),
+        (plain, "every adapter starts as the base model"),
+    ):
+        assert generation_lines(each.directory, 0, 3)[0] == f"the population is founded: {told}"
+    rows, cold = rows_of(run), rows_of(plain)
     assert torch.equal(rows.pop(FIRST_STUDENT), row)
     del cold[FIRST_STUDENT]
     assert rows.keys() == cold.keys()

@@ -15,6 +15,7 @@ from conftest import PATIENCE, wait_for
 from populora_core.support import devices
 from populora_core.support.devices import DeviceBusy, hold_device
 from populora_core.support.errors import ConfigError
+from populora_plugins.machine import doctor
 from populora_plugins.machine.doctor import gpu_rows
 
 LOCKS = devices.LOCKS
@@ -142,3 +143,16 @@ def test_while_a_stage_runs_the_drivers_tool_tells_how_busy_its_gpus_are(
     with devices.watched("cpu") as idle:
         pass
     assert idle == []
+
+
+def test_memory_that_the_kernel_keeps_of_files_counts_as_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "meminfo"
+    monkeypatch.setattr(devices, "MEMINFO", file)
+    assert devices.available_memory() > 0, "elsewhere than on Linux"
+    file.write_text("MemTotal: 8388608 kB\nMemFree: 524288 kB\nMemAvailable: 6291456 kB\n")
+    assert devices.available_memory() == 6 << 30
+    monkeypatch.setattr(doctor, "describe_backends", lambda: [])
+    doctor.examine("nothing")
+    assert " GiB, 6 free" in capsys.readouterr().out

@@ -7,11 +7,13 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import GENERATIONS, ran
 
-from populora_core.support.typed import shown, typed
+from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.typed import as_root, shown, typed
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(sys.executable).with_name("populora")
@@ -101,3 +103,25 @@ def test_an_extra_is_installed_into_the_environment_that_lacks_it(
 def test_beside_an_installed_package_an_extra_comes_with_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("populora_core.support.typed.IN_CLONE", False)
     assert typed("pip install -e '.[ray]'").endswith("pip install 'WHEEL[ray]'")
+
+
+def test_a_command_for_root_is_found_whatever_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = pytest.importorskip("docker")
+    from populora_plugins.machine import sandbox_image
+
+    def absent(tag: str) -> None:
+        raise docker.errors.ImageNotFound(tag)
+
+    client = SimpleNamespace(images=SimpleNamespace(get=absent))
+    monkeypatch.setattr(sandbox_image, "connect_daemon", lambda: client)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    own = environment(tmp_path / "my project", monkeypatch)
+    for path in (own.parent, tmp_path):
+        monkeypatch.setenv("PATH", str(path))
+        with pytest.raises(SandboxUnavailable, match="needs root") as refused:
+            sandbox_image.debootstrap_base(lambda line: None)
+        assert typed(refused.value.fix) == f"sudo '{own}' image build --from-debootstrap"
+    own.unlink()
+    assert as_root("image").endswith("python' -m populora_core.commands image")

@@ -18,24 +18,30 @@ def tiny_model(
     vocabulary: int = VOCABULARY,
     architecture: str = "qwen2",
     tied: bool = True,
+    **settings: object,
 ) -> PreTrainedModel:
-    config = AutoConfig.for_model(
-        architecture,
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16 if architecture == "qwen3" else 8,  # free of hidden_size / heads there
-        max_position_embeddings=128,
-        initializer_range=0.25,
-        tie_word_embeddings=tied,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-        attn_implementation="sdpa",
-    )
+    """A frozen model with the same weights at every call.
+
+    Args:
+        settings: what its configuration has instead, or beside.
+    """
+    usual: dict[str, object] = {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16 if architecture == "qwen3" else 8,  # free of hidden_size / heads there
+        "max_position_embeddings": 128,
+        "initializer_range": 0.25,
+        "tie_word_embeddings": tied,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": 1,
+        "attn_implementation": "sdpa",
+    }
+    config = AutoConfig.for_model(architecture, **{**usual, **settings})
     with torch.random.fork_rng():
         torch.manual_seed(11)
         model = AutoModelForCausalLM.from_config(config)

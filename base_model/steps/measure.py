@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from base_model.measure import mean_interval, share_interval
+from base_model.measure import cell, mean_interval, share_interval
 from base_model.steps.documents import SEVERAL_INPUTS
 from base_model.steps.grammar import BASE, SolvedProgram, output, read_input, read_statements, tight
 from base_model.steps.problems import answer_cap, output_problem, steps_written, whole
@@ -160,10 +160,6 @@ def every_chance(levels: dict[str, _Figures]) -> bool:
 
 def card_tables(result: _Figures) -> str:
     """The figures as Markdown."""
-
-    def cell(values: Sequence[float]) -> str:
-        return f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
-
     solved = ("greedy", "greedy_whole_thought", "mean_at_8", "pass_at_8", "mixed_groups")
     lines = [
         "| level | greedy | greedy, whole thought right | temperature 1, mean@8 | pass@8 | mixed groups of 8 |",

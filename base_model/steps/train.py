@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import Qwen2ForCausalLM
 
 from base_model.corpus import generate_shard, padded_batch, plan_batches
@@ -23,7 +22,7 @@ from base_model.optimizer import MuonAdamW
 from base_model.steps.documents import Corpus
 from base_model.steps.words import tokenizer
 from base_model.tokenizer import EOS, PAD
-from base_model.train import initialise, model_config
+from base_model.train import initialise, model_config, rate_scale, weighted_loss
 
 JUMPING_DOCUMENTS = 0.7
 JUMP_PROBABILITY = 0.06
@@ -63,30 +62,6 @@ def jumping_positions(generator: torch.Generator, rows: int, columns: int) -> Te
     jumps *= torch.rand(rows, columns, generator=generator) < JUMP_PROBABILITY
     jumps *= torch.rand(rows, 1, generator=generator) < JUMPING_DOCUMENTS
     return torch.arange(columns) + jumps.cumsum(1)
-
-
-def weighted_loss(model: Qwen2ForCausalLM, ids: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
-    """Mean next-token loss, weighted by target token.
-
-    Args:
-        ids, weights: (documents, length), padded on the right, weights zero on padding.
-        positions: of all but the last token of each document.
-    """
-    # Without a mask, transformers would take a jump for the start of another document.
-    seen = torch.ones_like(ids[:, :-1])
-    hidden = model.model(
-        input_ids=ids[:, :-1], attention_mask=seen, position_ids=positions, use_cache=False
-    ).last_hidden_state
-    counted = weights[:, 1:] > 0
-    losses = functional.cross_entropy(model.lm_head(hidden[counted]), ids[:, 1:][counted], reduction="none")
-    share = weights[:, 1:][counted]
-    return (losses * share).sum() / share.sum()
-
-
-def rate_scale(training: StepsTraining, step: int, done: float) -> float:
-    """Factor on the learning rates at a step, when a share ``done`` of the tokens has been seen."""
-    warm = min(1.0, (step + 1) / training.warmup_steps)
-    return warm * min(1.0, max(training.last_rate, (1 - done) / (1 - training.constant_share)))
 
 
 def train(
@@ -138,6 +113,7 @@ def fit(
     batches = plan_batches(rng, shard, training.batch_tokens)
     report(f"{len(shard.lengths)} documents, {len(batches)} steps")
     parameters = list(model.parameters())
+    schedule = training.warmup_steps, training.constant_share, training.last_rate
     optimizer = MuonAdamW(model.named_parameters(), training.matrix_rate, training.other_rate)
     seen, smooth = 0, 0.0
     curve: list[dict[str, float]] = []
@@ -147,7 +123,7 @@ def fit(
         loss = weighted_loss(model, ids, weights, positions)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
-        optimizer.step(rate_scale(training, step, seen / training.tokens))
+        optimizer.step(rate_scale(step, seen / training.tokens, *schedule))
         model.zero_grad()
         seen += int(shard.lengths[documents].sum())
         smooth = loss.item() if step == 0 else 0.95 * smooth + 0.05 * loss.item()

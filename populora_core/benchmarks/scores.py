@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from populora_core.benchmarks.benchmark import BENCHMARKS, benchmark
 from populora_core.benchmarks.items import left_out
-from populora_core.benchmarks.metrics import Interval, maj_at_k, mean_interval, paired_interval, pass_at_k
+from populora_core.benchmarks.metrics import (
+    CONFIDENCE,
+    Interval,
+    maj_at_k,
+    mean_interval,
+    paired_interval,
+    pass_at_k,
+)
 from populora_core.benchmarks.suite import Entry, Suite
 from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support import ids
@@ -197,12 +204,14 @@ def shared_scores(first: Sequence[Mapping[str, float]], second: Sequence[Mapping
     )
 
 
-def difference(pairs: Sequence[Pairs], seed: int, *names: str) -> Interval | None:
+def difference(
+    pairs: Sequence[Pairs], seed: int, *names: str, confidence: float = CONFIDENCE
+) -> Interval | None:
     """First minus second over benchmarks; None where one of them has no problem that both sides share."""
     if not all(first for first, _ in pairs):
         return None
     rng = ids.generator(seed, "difference", *names)
-    return paired_interval([first for first, _ in pairs], [second for _, second in pairs], rng)
+    return paired_interval([first for first, _ in pairs], [second for _, second in pairs], rng, confidence)
 
 
 def group_interval(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from populora_core.commands.answers import print_rows
 from populora_core.commands.console import answer_table, population_table, styled
+from populora_core.commands.training import going_on
 from populora_core.lifecycle.pruning import PrunePlan
 from populora_core.lifecycle.run_evaluation import stages_beside
 from populora_core.lifecycle.standing import named, require_generation
@@ -35,7 +36,7 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import intact, pruned, read_manifest, stage_dir
 from populora_core.store.record import RECORD
 from populora_core.support.errors import RunDirectoryError
-from populora_core.support.typed import typed
+from populora_core.support.typed import shown, typed
 from populora_core.support.visible import visible
 from populora_core.terminal.screen import console, say, titled_table
 
@@ -85,8 +86,8 @@ def show_run(run: Run) -> None:
     if beat is not None and beat.life is Life.ALIVE:
         say(("at work", "green"), f": {beat}")
     elif beat is not None and beat.life is Life.DEAD:
-        remedy = typed("populora resume clears up and goes on, populora reap only clears up")
-        say(("killed", "red"), f": {beat}; {remedy}")
+        reap = typed(f"populora reap {shown(run.directory)}")
+        say(("killed", "red"), f": {beat}; {going_on(run)} clears up and goes on, {reap} only clears up")
     if origin:
         say(f"forked from generation {origin['generation']} of {origin['run']}")
     for line in headline(read_figures(run.directory, samples=False)):

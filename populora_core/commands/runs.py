@@ -233,6 +233,9 @@ def evaluate(
             metavar="NAME_OR_FOLDER", help="the adapter's base (default: the bundled one that it names)"
         ),
     ] = None,
+    dialect: Annotated[
+        str | None, typer.Option(help="the dialect that the adapter learnt in (default: what fits its base)")
+    ] = None,
     trust: Trust = None,
 ) -> None:
     """Measure members and the base model on a suite: scores with intervals, every answer kept.
@@ -248,10 +251,12 @@ def evaluate(
     if is_adapter(directory):
         if members != "all" or generation is not None:
             raise typer.BadParameter("an adapter has no members and no generations: leave them out")
-        show_adapter(directory, base, suite, seed, sample)
+        show_adapter(directory, base, suite, seed, sample, dialect)
         return
-    if base is not None:
-        raise typer.BadParameter("a run has a base already; --base is an adapter's")
+    if base is not None or dialect is not None:
+        raise typer.BadParameter(
+            "a run has a base already, and a dialect; --base and --dialect are an adapter's"
+        )
     run = trusted_run(directory, trust)
     try:
         show_evaluation(run, suite_for(run, suite, seed, sample), members, generation)

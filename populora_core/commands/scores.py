@@ -55,19 +55,26 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
 
 
 def show_adapter(
-    folder: Path, base: str | None, suite: str, seed: int | None = None, sample: int | None = None
+    folder: Path,
+    base: str | None,
+    suite: str,
+    seed: int | None = None,
+    sample: int | None = None,
+    spoken: str | None = None,
 ) -> None:
     """Score an adapter beside its base.
 
     Args:
         base: None for the bundled one that the adapter names.
+        spoken: the dialect of all prompts; None for what fits the base.
         suite: a file; empty for that of a bundled base.
     """
     base = base_of(folder, base)
     chosen = seeded(named_suite(suite or suite_of(base)), seed)
     chosen = chosen if sample is None else chosen.sampled(sample)
-    with narrated("loading base and adapter ..."), adapter_session(folder, base) as session:
-        asked = evaluation_of(session, chosen, SOLVERS)
+    with narrated("loading base and adapter ..."), adapter_session(folder, base, spoken) as session:
+        asked, used = evaluation_of(session, chosen, SOLVERS), session.run.config.base
+        say(f"{used.path}, {used.dtype}, {used.device}, dialect {used.dialect}")
         say(cost_line(asked.exam))
         with progress_bar(console) as session.observer:
             found = asked.run()

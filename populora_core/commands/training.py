@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from populora_core.support.errors import EXIT_INTERRUPTED, ConfigError
+from populora_core.support.errors import EXIT_INTERRUPTED, ConfigError, RunDirectoryError
 from populora_core.support.shipped import IN_CLONE
 from populora_core.support.typed import shown, typed
 
@@ -37,8 +37,10 @@ def going_on(run: Run) -> str:
     """The command that trains a run further, for ten generations more where it has reached its last."""
     from populora_core.lifecycle.standing import newest_generation
 
-    newest = newest_generation(run)
-    more = f" --generations {newest + 10}" if newest >= run.config.run.generations else ""
+    more = ""
+    with suppress(RunDirectoryError):  # no generation is complete yet
+        if (newest := newest_generation(run)) >= run.config.run.generations:
+            more = f" --generations {newest + 10}"
     return typed(f"populora resume {shown(run.directory)}{more}")
 
 

@@ -257,7 +257,8 @@ class LocalCompute:
         own_base = self._spec.sampler.engine != TORCH
         deadline = time.monotonic() + (ENGINE_SECONDS if own_base else EXIT_SECONDS)
         for process in self._processes:
-            process.terminate()
+            if process.is_alive():  # the id of one that has ended may be another's by now
+                process.terminate()
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():

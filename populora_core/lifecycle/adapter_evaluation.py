@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from populora_core.config.load import build_config
 from populora_core.config.sections import BUNDLED, BaseSection
+from populora_core.problems.dialects import dialect
 from populora_core.runs.any_base import base_settings
 from populora_core.runs.run import begin
 from populora_core.runs.session import Session
@@ -18,10 +19,13 @@ from populora_core.runs.warm_start import require_files
 from populora_core.stages.engine import run_generation
 from populora_core.store.adapters import ADAPTER_FILES
 from populora_core.support import leftovers
-from populora_core.support.errors import AdapterError, ConfigError
+from populora_core.support.errors import AdapterError, BaseModelError, ConfigError, first_line
 from populora_core.support.received import read_json
 from populora_core.support.shipped import shipped
 from populora_core.support.trust import take
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 WEIGHTS, CONFIG = ADAPTER_FILES
 
@@ -65,17 +69,25 @@ def suite_of(base: str) -> str:
 
 
 @contextmanager
-def adapter_session(folder: Path, base: str) -> Iterator[Session]:
+def adapter_session(folder: Path, base: str, spoken: str | None = None) -> Iterator[Session]:
     """A session whose one member has the policy of the adapter; its run goes when the session ends.
+
+    Args:
+        spoken: the dialect that the adapter learnt in; None for what fits the base.
 
     Raises:
         AdapterError: the folder holds no plain LoRA of this base.
         BaseModelError: the base cannot be had.
+        ProblemError: there is no such dialect.
     """
     from populora_core.model.adopt import plain_config
 
     require_files(folder)
-    settings, plain = base_settings(base), plain_config(folder)
+    named = {"dialect": spoken} if spoken else {}
+    if spoken:
+        take([spoken])
+        dialect(spoken)  # before anything is downloaded
+    settings, plain = base_settings(base) | named, plain_config(folder)
     adapters: dict[str, Any] = {"rank": plain["r"], "alpha": plain["lora_alpha"]}
     place = leftovers.make_folder("adapter", 0)
     try:
@@ -102,17 +114,15 @@ def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> No
 
     Raises:
         AdapterError: it is not of this base.
+        BaseModelError: the base is no causal language model.
     """
     import torch
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     from populora_core.model.adapter_files import read_tensors
     from populora_core.model.layout import AdapterLayout
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
-    layout = AdapterLayout.of(model, adapters["rank"], adapters["alpha"])
+    layout = AdapterLayout.of(_without_weights(base), adapters["rank"], adapters["alpha"])
     empty = {name: value.clone() for name, value in layout.to_peft(torch.zeros(layout.dimension)).items()}
     tensors = empty | read_tensors(folder / WEIGHTS)
     try:
@@ -126,6 +136,25 @@ def _fill(folder: Path, base: Path, adapters: dict[str, Any], whole: Path) -> No
         ) from error
     save_file(tensors, whole / WEIGHTS, {"format": "pt"})
     shutil.copyfile(folder / CONFIG, whole / CONFIG)
+
+
+def _without_weights(base: Path) -> PreTrainedModel:
+    """The modules of a base; raises BaseModelError where they are no causal language model's."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from populora_core.model.base import ANOTHER
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
+    except Exception as error:  # of whatever kind its parts raise
+        raise BaseModelError(
+            f"the base model in {base} cannot be loaded",
+            expected="a causal language model",
+            got=first_line(error),
+            fix=ANOTHER,
+        ) from error
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,10 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
     """
     with Catalogue(run.directory) as catalogue:
         members = {row["member_id"]: row for row in catalogue.rows("SELECT * FROM members ORDER BY 1")}
-        member_id = named(run, member_id, members, generation)
-        adapters = catalogue.rows(
-            "SELECT * FROM adapters WHERE member_id = ? ORDER BY generation", [member_id]
-        )
-    found = [row for row in adapters if generation in (None, row["generation"])]
+        adapters = catalogue.rows("SELECT * FROM adapters ORDER BY generation")
+    there = [row for row in adapters if generation in (None, row["generation"])]
+    member_id = _meant(run, member_id, {row["member_id"] for row in there}, members, generation)
+    found = [row for row in there if row["member_id"] == member_id]
     if not found:
         raise RunDirectoryError(
             f"{member_id} has no adapter of generation {generation}",
@@ -108,8 +107,21 @@ def take(run: Run, member_id: str, generation: int | None = None) -> Snapshot:
     return Snapshot(run, members[member_id], row["generation"], folder, row["sha256"])
 
 
+def _meant(run: Run, given: str, there: Iterable[str], members: Iterable[str], generation: int | None) -> str:
+    """The member that a person means: of a slot whoever was there then, else a member of another time.
+
+    Raises:
+        RunDirectoryError: none of them, or several.
+    """
+    try:
+        return named(run, given, there, generation)
+    except RunDirectoryError:
+        return named(run, given, members, generation)
+
+
 def _lifetime(member: Mapping[str, Any], adapters: list[dict[str, Any]]) -> str:
-    numbers = [row["generation"] for row in adapters] or [member["born_generation"]]
+    own = [row["generation"] for row in adapters if row["member_id"] == member["member_id"]]
+    numbers = own or [member["born_generation"]]
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
 
 

@@ -67,6 +67,8 @@ def grouped_attention(
 def attention_window(config: PretrainedConfig) -> int | None:
     """Tokens that the narrowest layer looks back over, its own included; None where every layer sees all."""
     text = config.get_text_config()
+    if "local" in (getattr(text, "attention_layers", None) or ()):  # GPT-Neo's own words for it
+        return getattr(text, "window_size", None)
     kinds = getattr(text, "layer_types", None)
     slides = kinds is None or "sliding_attention" in kinds
     return getattr(text, "sliding_window", None) if slides else None

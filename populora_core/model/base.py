@@ -79,15 +79,17 @@ def load_base(
 
     Raises:
         BaseModelError: the folder lacks config, weights, tokenizer or end token, cannot be read, or its
-            architecture changes the logits after the output layer or can be neither adapted nor sampled.
+            architecture changes the logits after the output layer or can be neither adapted, sampled nor packed.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     from populora_core.model.attention import group_queries
+    from populora_core.model.probe_pack import PACKED, require_packs
     from populora_core.model.quantised import quantise
 
     folder = Path(path)
+    require_files(folder)
     vocabulary = load_vocabulary(folder)
     with _loading(folder):
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -103,6 +105,8 @@ def load_base(
     if device == CUDA or dtype != "float32":  # in float32 on a CPU results keep their last bits
         group_queries(model)
     _require_supported(model)
+    if model.config.model_type not in PACKED:
+        require_packs(model)
     return BaseModel(model, vocabulary.tokenizer, base_digest(folder), vocabulary.stop_ids)
 
 
@@ -136,16 +140,16 @@ def require_all_weights(report: Mapping[str, Any], source: Path, fix: str) -> No
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
-    """The tokenizer and end tokens of a checkpoint folder, without its weights.
+    """The tokenizer and end tokens of a checkpoint folder, whose weights need not be there.
 
     Raises:
-        BaseModelError: the folder lacks config, weights, tokenizer or end token, or cannot be read; or its chat
-            template takes too much.
+        BaseModelError: the folder lacks config, tokenizer or end token, or cannot be read; or its chat template takes
+            too much.
     """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     folder = Path(path)
-    require_files(folder)
+    require_files(folder, weights=False)
     with _loading(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         tokenizer.apply_chat_template = BoundedTemplate(tokenizer, folder)
@@ -223,12 +227,16 @@ def output_layer(model: PreTrainedModel) -> Any:
     return model.get_output_embeddings()
 
 
-def require_files(folder: Path) -> None:
-    """Raise BaseModelError unless the folder has all parts of a checkpoint; reads none of them."""
+def require_files(folder: Path, weights: bool = True) -> None:
+    """Raise BaseModelError unless the folder has all parts of a checkpoint; reads none of them.
+
+    Args:
+        weights: that they are needed too.
+    """
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     needed = {
         "config.json": "config.json" in names,
-        "weights (*.safetensors)": any(name.endswith(".safetensors") for name in names),
+        "weights (*.safetensors)": not weights or any(name.endswith(".safetensors") for name in names),
         "a tokenizer (tokenizer.json)": any(name in names for name in TOKENIZER_FILES),
     }
     missing = [what for what, present in needed.items() if not present]

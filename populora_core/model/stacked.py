@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from populora_core.model.attention import attention_window
-from populora_core.model.base import output_layer
 from populora_core.model.layout import AdapterLayout, ModuleSlot
 from populora_core.model.packed import PackedLinear, packed, worth_packing
 from populora_core.model.routes import COPY_TOKENS, Route, RowBlock, route_of, step_route
@@ -49,7 +48,7 @@ class StackedAdapters:
         self.route: Route | None = None
         self.base_first = False
         self.packs = worth_packing(model)
-        head = output_layer(model)
+        head = model.get_output_embeddings()
         self._head = (packed(head) if self.packs else None) or head
         self._layers = [self._attach(slot) for slot in layout.modules]
         base = self._layers[0].base.weight
@@ -75,7 +74,8 @@ class StackedAdapters:
 
     def logits(self, states: Tensor) -> Tensor:
         """Hidden states [n, d] -> logits [n, V], of which no gradients are taken."""
-        usual = output_layer(self.model) if states.dtype != self.compute_dtype else self._head
+        other = states.dtype != self.compute_dtype
+        usual = self.model.get_output_embeddings() if other else self._head
         return usual(states)
 
     def zero_grad(self) -> Tensor:
@@ -135,6 +135,11 @@ class StackedAdapters:
             yield
         finally:
             self.base_first = False
+
+    def detach(self) -> None:
+        """Put the base's own layers back in their places; no member can be used after that."""
+        for layer in self._layers:
+            _replace(self.model, layer.slot.name, layer.base)
 
     def _attach(self, slot: ModuleSlot) -> StackedLinear:
         base = self.model.get_submodule(slot.name)

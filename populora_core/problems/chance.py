@@ -3,7 +3,8 @@
 No one knows how a guesser guesses, so the best of a few counts. An output can be guessed by running the program on
 any input of the right types, by repeating what other problems of the generation give, or by running it in part: who
 cannot follow a program to its end stops early, and is right where the rest undoes itself. An input is guessed by taking
-any of the right types, those of the other problems first; a function by trying short ones.
+any of the right types, those of the other problems first, or by repeating what others take; a function by trying short
+ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from itertools import islice
 from math import prod
 
@@ -23,7 +25,7 @@ from populora_core.problems.model import Problem
 from populora_core.problems.parsing import blanked, blocks_of, entry_function, is_string, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.types.rules import echoes
-from populora_core.problems.variants import ALONE, Trial, outputs_of, spread, trusted, unchanged
+from populora_core.problems.variants import ALONE, MOST, Trial, joined, outputs_of, spread, trusted, unchanged
 from populora_core.sandbox.literals import (
     LiteralTooLong,
     canonical,
@@ -53,6 +55,8 @@ STOCK = {
 TOGETHER = 20
 """Problems whose inputs a function of the stock is run on at once."""
 _Signature = tuple[type, ...]
+_Guess = tuple[str, str | None]
+"""An input and what a program gives for it; None where it fails."""
 
 
 def chances(
@@ -66,22 +70,14 @@ def chances(
         sources: one for each problem, which its random inputs are drawn from.
     """
     forms = [problem_type(problem.problem_type).answer_form for problem in problems]
+    repeated = _repeated(problems, forms)
     on_inputs = [index for index, form in enumerate(forms) if form is not AnswerForm.PROGRAM]
     by_stock = [index for index, form in enumerate(forms) if form is AnswerForm.PROGRAM]
     shares = dict(
         zip(on_inputs, _on_inputs([(problems[i], sources[i]) for i in on_inputs], run_jobs), strict=True)
     ) | dict(zip(by_stock, _by_stock([problems[i] for i in by_stock], run_jobs), strict=True))
-    given = [canonical_texts(problem.outputs) for problem in problems]
-    unlike = {
-        (each.problem_type, outputs, each.program, each.inputs)
-        for each, outputs in zip(problems, given, strict=True)
-    }
-    told = Counter((kind, outputs) for kind, outputs, _, _ in unlike)
-    others = Counter(kind for kind, _, _, _ in unlike)
-    for index, (problem, form) in enumerate(zip(problems, forms, strict=True)):
-        if form is AnswerForm.OUTPUT and others[problem.problem_type] > 1:
-            same = told[problem.problem_type, given[index]] - 1
-            shares[index] = max(shares[index], same / (others[problem.problem_type] - 1))
+    for index in on_inputs:
+        shares[index] = max(shares[index], repeated[index])
     asked = [index for index, form in enumerate(forms) if form is AnswerForm.OUTPUT]
     stopped = [
         (index, begun)
@@ -95,6 +91,24 @@ def chances(
     for (index, _), share in zip(stopped, by_stopping, strict=True):
         shares[index] = max(shares[index], share)
     return [shares[index] for index in range(len(problems))]
+
+
+def _repeated(problems: Sequence[Problem], forms: Sequence[AnswerForm]) -> list[float]:
+    """The share of the other problems of its type that have the answer of each, copies counting once."""
+    answers = [
+        canonical_texts(problem.inputs if form is AnswerForm.ARGUMENTS else problem.outputs)
+        for problem, form in zip(problems, forms, strict=True)
+    ]
+    unlike = {
+        (each.problem_type, answer, each.program, each.inputs)
+        for each, answer in zip(problems, answers, strict=True)
+    }
+    told = Counter((kind, answer) for kind, answer, _, _ in unlike)
+    others = Counter(kind for kind, _, _, _ in unlike)
+    return [
+        (told[problem.problem_type, answer] - 1) / max(1, others[problem.problem_type] - 1)
+        for problem, answer in zip(problems, answers, strict=True)
+    ]
 
 
 def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: RunJobs) -> list[float]:
@@ -114,55 +128,75 @@ def _on_inputs(asked: Sequence[tuple[Problem, np.random.Generator]], run_jobs: R
         trials.append(Trial(problem.problem_id, [problem.program], [(0, text) for text in borrowed + drawn]))
     guessed = _guesses([problem for problem, _ in asked], trials, run_jobs)
     return [
-        max(
-            prod(found.count(output) / max(1, len(found)) for output in canonical_texts(problem.outputs)),
-            _copying(problem, trial, found),
-        )
-        for (problem, _), trial, found in zip(asked, trials, guessed, strict=True)
+        max(_blind(problem, guesses), _copying(problem, guesses))
+        for (problem, _), guesses in zip(asked, guessed, strict=True)
     ]
 
 
-def _copying(problem: Problem, trial: Trial, found: Sequence[str | None]) -> float:
+def _blind(problem: Problem, guesses: Sequence[_Guess]) -> float:
+    found = [output for _, output in guesses]
+    return prod(found.count(output) / max(1, len(found)) for output in canonical_texts(problem.outputs))
+
+
+def _copying(problem: Problem, guesses: Sequence[_Guess]) -> float:
     """The share of calls that give their argument back, where the problem's own do: a guess that copies is right there.
 
     Calls that fail tell nothing; where all of them do, the problem's own decide.
     """
     if not all(map(echoes, problem.inputs, problem.outputs)):
         return 0.0
-    calls = [text for _, text in trial.calls]
-    calls = calls if len(found) == len(calls) else [text for _, text in spread(trial.calls, ALONE)]
-    same = [echoes(given, output) for given, output in zip(calls, found, strict=True) if output is not None]
+    same = [echoes(given, output) for given, output in guesses if output is not None]
     return sum(same) / len(same) if same else 1.0
 
 
-def _guesses(
-    problems: Sequence[Problem], trials: Sequence[Trial], run_jobs: RunJobs
-) -> list[list[str | None]]:
-    """Outputs of each program on its inputs; if one of them ends the program, on a few that run alone."""
+def _guesses(problems: Sequence[Problem], trials: Sequence[Trial], run_jobs: RunJobs) -> list[list[_Guess]]:
+    """Outputs of each program on its inputs; if one of them ends the program, on a few that run alone.
+
+    Where a program may keep something from call to call, they are believed if such a few give the same alone.
+    """
     beside = [
         replace(trial, calls=[*((0, own) for own in problem.inputs), *trial.calls])
         for problem, trial in zip(problems, trials, strict=True)
     ]
-    found = outputs_of(beside, run_jobs)
-    together = [trusted(problem, outputs) for problem, outputs in zip(problems, found, strict=True)]
+    together = [
+        None if outputs is None else [*zip(_inputs(trial), outputs, strict=True)]
+        for trial, outputs in zip(trials, map(trusted, problems, outputs_of(beside, run_jobs)), strict=True)
+    ]
     few = [
-        spread(trial.calls, ALONE) if found is None else []
+        spread(_inputs(trial), ALONE) if found is None else [] if joined(trial.programs) else _drawn(trial)
         for trial, found in zip(trials, together, strict=True)
     ]
-    alone = [
-        Trial(f"{trial.name}-{place}", trial.programs, [call])
-        for trial, calls in zip(trials, few, strict=True)
-        for place, call in enumerate(calls)
-    ]
-    by_one = iter(outputs_of(alone, run_jobs))
     return [
-        [(next(by_one) or [None])[0] for _ in calls] if found is None else found
-        for calls, found in zip(few, together, strict=True)
+        own if found is None or not set(own) <= set(found) else found
+        for found, own in zip(together, _alone(trials, few, run_jobs), strict=True)
     ]
+
+
+def _alone(trials: Sequence[Trial], inputs: Sequence[Sequence[str]], run_jobs: RunJobs) -> list[list[_Guess]]:
+    calls = [
+        Trial(f"{trial.name}-{place}", trial.programs, [(0, text)])
+        for trial, texts in zip(trials, inputs, strict=True)
+        for place, text in enumerate(texts)
+    ]
+    found = iter(outputs_of(calls, run_jobs))
+    return [[(text, (next(found) or [None])[0]) for text in texts] for texts in inputs]
+
+
+def _inputs(trial: Trial) -> list[str]:
+    return [text for _, text in trial.calls]
+
+
+def _drawn(trial: Trial) -> list[str]:
+    """A few inputs of a trial, from places that its program cannot know, however it counts its calls."""
+    inputs, program = _inputs(trial), "".join(trial.programs)
+    places = sorted(range(len(inputs)), key=lambda place: sha256(f"{place} {program}".encode()).digest())
+    return [inputs[place] for place in places[:ALONE]]
 
 
 def beginnings(program: str, place: int = 0) -> Iterator[str]:
     """The program stopped before each statement that leads to a return of its function, which it then goes to at once.
+
+    Before `MOST` of the statements, spread over the program, where there are more.
 
     Args:
         place: of the return, counted from the last one.
@@ -172,14 +206,13 @@ def beginnings(program: str, place: int = 0) -> Iterator[str]:
     """
     function = entry_function(parse_program(program))
     ways = [] if function is None else list(_ways(function.body))
-    if place < len(ways):
-        blocks = ways[-1 - place]
-        for number, block in enumerate(blocks):
-            for start in range(len(block)):
-                begun = program
-                for later in reversed(blocks[number + 1 :]):  # from the end on, so that places before it stay
-                    begun = blanked(begun, later) if later else begun
-                yield blanked(begun, block[start:])
+    blocks = ways[-1 - place] if place < len(ways) else []
+    stops = [(number, start) for number, block in enumerate(blocks) for start in range(len(block))]
+    for number, start in spread(stops, MOST):
+        begun = program
+        for later in reversed(blocks[number + 1 :]):  # from the end on, so that places before it stay
+            begun = blanked(begun, later) if later else begun
+        yield blanked(begun, blocks[number][start:])
 
 
 def _ways(body: Sequence[ast.stmt]) -> Iterator[list[list[ast.stmt]]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import blanked, blocks_of, is_string, parse_program
-from populora_core.problems.variants import unchanged
+from populora_core.problems.variants import MOST, spread, unchanged
 
 
 def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
@@ -26,6 +26,8 @@ def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
 def without_each(program: str) -> Iterator[str]:
     """The program with `pass` for each single statement of its functions but docstrings.
 
+    For `MOST` of the statements, spread over the program, where there are more.
+
     Raises:
         ProgramSyntaxError: the program does not parse.
     """
@@ -34,7 +36,6 @@ def without_each(program: str) -> Iterator[str]:
     inner = {
         id(block): block for function in functions for node in ast.walk(function) for block in blocks_of(node)
     }
-    for block in inner.values():
-        for statement in block:
-            if not is_string(statement):
-                yield blanked(program, [statement])
+    statements = [each for block in inner.values() for each in block if not is_string(each)]
+    for statement in spread(statements, MOST):
+        yield blanked(program, [statement])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 
 from populora_core.problems.parsing import ENTRY
 
@@ -27,28 +29,50 @@ def does_nothing(statement: ast.stmt) -> bool:
 
 def without_unused(tree: ast.Module) -> ast.Module:
     """The program without helpers that nothing names, and without the last defaults of `f` that it does not read."""
-    body = list(tree.body)
-    while (helper := next(filter(_is_helper, _unnamed(body)), None)) is not None:
-        body.remove(helper)
-    entries = [each for each in _unnamed(body) if each.name == ENTRY]
+    idle = {
+        place: each
+        for place, each in enumerate(tree.body)
+        if isinstance(each, ast.FunctionDef) and _is_idle(each)
+    }
+    names = {place: function.name for place, function in idle.items()}
+    unnamed = _unnamed(names, [frozenset(_names(each)) for each in tree.body])
+    entries = [place for place in unnamed if names[place] == ENTRY]
+    body = {
+        place: each for place, each in enumerate(tree.body) if place not in unnamed or names[place] == ENTRY
+    }
     if len(entries) == 1:
-        body[body.index(entries[0])] = _without_defaults(entries[0])
-    return ast.Module(body, [])
+        body[entries[0]] = _without_defaults(idle[entries[0]])
+    return ast.Module([*body.values()], [])
 
 
-def _unnamed(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
-    """Functions without decorators whose name no other statement has; of constant defaults, which do nothing."""
-    for function in body:
-        if isinstance(function, ast.FunctionDef) and not function.decorator_list:
-            defaults = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
-            if all(isinstance(each, ast.Constant) for each in defaults) and not any(
-                function.name in _names(other) for other in body if other is not function
-            ):
-                yield function
+def _is_idle(function: ast.FunctionDef) -> bool:
+    """True if a definition does nothing but bind its name: no decorators, and constant defaults."""
+    defaults = [*function.args.defaults, *filter(None, function.args.kw_defaults)]
+    return not function.decorator_list and all(isinstance(each, ast.Constant) for each in defaults)
 
 
-def _is_helper(function: ast.FunctionDef) -> bool:
-    return function.name != ENTRY
+def _unnamed(functions: Mapping[int, str], named: Sequence[Set[str]]) -> set[int]:
+    """The places of functions that no other statement names, once helpers of this kind are gone.
+
+    Args:
+        functions: place and name of those that may be.
+        named: the names in each statement of the program.
+    """
+    users = Counter(chain.from_iterable(named))
+    places = defaultdict[str, list[int]](list)
+    for place, name in functions.items():
+        places[name].append(place)
+    found: set[int] = set()
+    waiting = [*functions]
+    while waiting:
+        place = waiting.pop()
+        name = functions[place]
+        if place not in found and users[name] == (name in named[place]):
+            found.add(place)
+            if name != ENTRY:
+                users.subtract(named[place])
+                waiting += chain.from_iterable(places[each] for each in named[place] if users[each] <= 1)
+    return found
 
 
 def _without_defaults(entry: ast.FunctionDef) -> ast.FunctionDef:

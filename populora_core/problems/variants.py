@@ -31,13 +31,13 @@ TOGETHER = """
 
 def f(number, arguments):
     try:
-        return (True, {made}[number](*arguments))
+        return (True, {made}[number]()(*arguments))
     except MemoryError:
         raise
     except Exception:
         return (False,)
 """
-"""Calls one of the variants; an exception is that variant's alone."""
+"""Calls one of the variants, made afresh: nothing is left of earlier calls. An exception is that variant's alone."""
 
 
 _Item = TypeVar("_Item")
@@ -178,7 +178,7 @@ def joined(programs: Sequence[str]) -> str | None:
         ValueError
     ):  # Python 3.11 cannot write out every f-string that it parses, and no version every number
         return None
-    return text + TOGETHER.format(made=made, factories=", ".join(f"{name}()" for name in names))
+    return text + TOGETHER.format(made=made, factories=", ".join(names))
 
 
 def _functions_alone(tree: ast.Module) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from populora_core.benchmarks.metrics import Interval
+from populora_core.benchmarks.metrics import CONFIDENCE, Interval
 from populora_core.benchmarks.scores import BASE, NOTHING
 from populora_core.benchmarks.strata import level_of
 from populora_core.report.scored import (
@@ -133,14 +133,17 @@ def level_claim(item: Scored) -> str:
 
 
 def fallen_most(item: Scored) -> str:
-    """The level at which solvers lie furthest below the base; empty where they do at none."""
+    """The level at which solvers lie furthest below the base; empty where they do at none.
+
+    The lowest of several lies low by chance too, so its fall is sure only by the interval that allows for all of them.
+    """
     levels = {name: of for name, of in item.by_stratum.items() if level_of(name) is not None}
     name = min(levels, key=lambda name: levels[name].gain.value, default=None)
     if name is None or levels[name].gain.value >= 0.0:
         return ""
-    gain = levels[name].gain
-    sure = "" if gain.high < 0 else ", which may be chance"
-    return f"Of all levels {name} fell most: {points(gain)} against the base{sure}"
+    of_all = levels[name].gain_within(1 - (1 - CONFIDENCE) / len(levels))
+    sure = "" if of_all.high < 0 else ", which may be chance"
+    return f"Of all levels {name} fell most: {points(levels[name].gain)} against the base{sure}"
 
 
 def told(item: Yardstick) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from populora_core.config.sections import BUNDLED, BaseSection
-from populora_core.report.text import markdown_table
+from populora_core.problems.dialects import DIALECTS, is_templated
+from populora_core.report.text import markdown_block, markdown_name, markdown_table
 from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.run import Run, bases
 from populora_core.runs.warm_start import start_folders
@@ -30,13 +31,13 @@ $header
 # $member_id
 
 $form of a PopuLoRA population, in which LoRA teachers write programming problems and LoRA students solve them on one
-frozen base model. This one is the $role in slot $slot of the run `$run`, as it was after generation $generation.
+frozen base model. This one is the $role in slot $slot of the run $run, as it was after generation $generation.
 
 | | |
 | --- | --- |
-| base model | `$base`, files with digest `$base_digest` |
+| base model | $base, files with digest $base_digest |
 | adapter | rank $rank, alpha $alpha, all linear layers; weights file with sha256 `$sha256` |
-| born | generation $born, operator `$operator` |
+| born | generation $born, operator $operator |
 | updates | $updates, over $tokens tokens |
 | code revision | $code |
 
@@ -46,13 +47,11 @@ frozen base model. This one is the $role in slot $slot of the run `$run`, as it 
 $snippet
 ```
 
-```
 $command
-```
 
 $made$precision
 
-Its prompts are those of the dialect `$dialect` (`populora_core/problems/dialects`). $prompt
+Its prompts are those of the dialect $dialect $prompt
 
 ## Lineage
 
@@ -159,19 +158,19 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
         commit = _commit(run, base)
         return CARD.substitute(
             header=header("transformers" if merged else "peft", base, tags, license_of(run)),
-            base=base,
-            member_id=snapshot.member_id,
+            base=markdown_name(base),
+            member_id=markdown_name(snapshot.member_id, ""),
             form="A merged checkpoint of a member" if merged else "A LoRA adapter: a member",
-            role=member["role"],
+            role=markdown_name(member["role"], ""),
             slot=member["slot"],
-            run=run.name,
+            run=markdown_name(run.name),
             generation=snapshot.generation,
-            base_digest=run.record["base_digest"],
+            base_digest=markdown_name(run.record["base_digest"]),
             rank=config.adapters.rank,
             alpha=f"{config.adapters.alpha:g}",
             sha256=snapshot.sha256,
             born=member["born_generation"],
-            operator=member["operator"],
+            operator=markdown_name(member["operator"]),
             **trained,
             code=_revisions(catalogue, snapshot),
             snippet=snippet.substitute(
@@ -180,10 +179,10 @@ def model_card(snapshot: Snapshot, base: str, folder: Path, merged: bool) -> str
                 folder=json.dumps(str(folder)),
                 dtype=config.base.dtype,
             ),
-            command=serve_command(snapshot, _loaded(base), folder, merged),
+            command=markdown_block(serve_command(snapshot, _loaded(base), folder, merged)),
             made="" if merged else _made(base),
             precision=_precision(config.base, merged),
-            dialect=config.base.dialect,
+            dialect=_dialect(config.base.dialect),
             prompt=_prompt(catalogue, until),
             lineage=_lineage(catalogue, snapshot),
             ratings="" if member["role"] == "solo" else f"\n## Ratings\n\n{_ratings(catalogue, until)}\n",
@@ -201,6 +200,15 @@ def _made(base: str) -> str:
         f"The base is made of a GGUF file: {how_to_get_base(base)}. Then give `bases/{folder}` of {FOLDER_VARIABLE}, "
         "or of `~/.cache/populora`, in place of its name.\n\n"
     )
+
+
+def _dialect(name: str) -> str:
+    """The dialect by its name and by the module that has its grammar, and a sentence on the base's chat template."""
+    spoken = DIALECTS.known(name)
+    if spoken is None:  # not installed where the card is written
+        return f"{markdown_name(name)}."
+    wrapped = " The base's chat template, where it has one, goes round each." if is_templated(spoken) else ""
+    return f"{markdown_name(name)}, whose grammar is in `{type(spoken).__module__}`.{wrapped}"
 
 
 def _settings(run: Run, base: str) -> dict[str, Any]:
@@ -254,23 +262,24 @@ def _lineage(catalogue: Catalogue, snapshot: Snapshot) -> str:
         ("member", "generation", "operator", "parents"),
         (
             (
-                row["member_id"],
+                markdown_name(row["member_id"], ""),
                 row["born_generation"],
-                row["operator"],
-                ", ".join(row["parent_ids"]) or "none",
+                markdown_name(row["operator"], ""),
+                ", ".join(markdown_name(parent, "") for parent in row["parent_ids"]) or "none",
             )
             for row in sorted(found.values(), key=lambda row: (-row["born_generation"], row["member_id"]))
         ),
     )
     notes = [
-        f"{member} started from the adapter in `{folder.name}`, files with digest `{run.start_digests[member]}`."
+        f"{member} started from the adapter in {markdown_name(folder.name)}, files with digest "
+        f"`{run.start_digests[member]}`."
         for member, folder in start_folders(run.config).items()
         if member in found
     ]
     origin = run.record.get("forked_from")
     if origin:
         notes.append(
-            f"The run was forked from generation {origin['generation']} of the run `{origin['run']}`."
+            f"The run was forked from generation {origin['generation']} of the run {markdown_name(origin['run'])}."
         )
     return "\n\n".join([text, *notes])
 
@@ -302,7 +311,10 @@ def _evaluations(catalogue: Catalogue, until: Sequence[Any]) -> str:
     )
     if not rows:
         return ""
-    return f"\n## Evaluations\n\n{markdown_table(tuple(rows[0]), (row.values() for row in rows))}\n"
+    shown = (
+        [markdown_name(cell, "") if isinstance(cell, str) else cell for cell in row.values()] for row in rows
+    )
+    return f"\n## Evaluations\n\n{markdown_table(tuple(rows[0]), shown)}\n"
 
 
 def _prompt(catalogue: Catalogue, until: Sequence[Any]) -> str:
@@ -313,14 +325,14 @@ def _prompt(catalogue: Catalogue, until: Sequence[Any]) -> str:
         "ORDER BY length(prompt), prompt LIMIT 1",
         until,
     )
-    return f"One that it was given:\n\n````\n{rows[0]['prompt']}\n````" if rows else ""
+    return f"One that it was given:\n\n{markdown_block(rows[0]['prompt'])}" if rows else ""
 
 
 def _revisions(catalogue: Catalogue, snapshot: Snapshot) -> str:
     rows = catalogue.rows(
         "SELECT DISTINCT code_revision FROM stages WHERE generation <= ? ORDER BY 1", [snapshot.generation]
     )
-    return ", ".join(f"`{row['code_revision']}`" for row in rows)
+    return ", ".join(markdown_name(row["code_revision"]) for row in rows)
 
 
 def license_of(run: Run) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from populora_core.benchmarks.metrics import Interval, mean_interval
+from populora_core.benchmarks.metrics import CONFIDENCE, Interval, mean_interval
 from populora_core.benchmarks.scores import (
     BASE,
     Pairs,
@@ -95,7 +95,11 @@ class Scored:
     @cached_property
     def gain(self) -> Interval:
         """Solvers minus base, paired over problems; a bootstrap, so only of what is shown."""
-        found = difference(self.pairs, self.seed, "solvers")
+        return self.gain_within(CONFIDENCE)
+
+    def gain_within(self, confidence: float) -> Interval:
+        """The gain with the interval of another confidence."""
+        found = difference(self.pairs, self.seed, "solvers", confidence=confidence)
         assert found is not None, "every benchmark has a problem that all answered"
         return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from populora_core.report.guard import falls
 from populora_core.report.learnt import score_lines
+from populora_core.runs.warm_start import OPERATOR
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 
@@ -59,6 +60,10 @@ WITH asked AS (FROM problems SELECT *, min(generation) OVER () AS first, max(gen
 SELECT generation, program, inputs, outputs, solve_rate, n_attempts FROM asked WHERE generation IN (first, last)
 QUALIFY row_number() OVER (PARTITION BY generation ORDER BY md5(problem_id)) <= 5
 ORDER BY generation, md5(problem_id)
+"""
+# The founders, and those of them that began with an adapter.
+FOUNDERS = """
+SELECT count(*) AS members, count(*) FILTER (operator = $1) AS warm FROM tables.population WHERE generation = 0
 """
 LEGEND = (
     "valid: proposals that the sandbox accepts; solved: attempts that are right. That falls while teachers ask "
@@ -110,12 +115,24 @@ def run_rows(directory: Path, sql: str, *parameters: object) -> list[Row]:
 def generation_lines(directory: Path, generation: int, generations: int) -> list[str]:
     """Lines on a generation that has just ended, for a terminal and Prefect's log."""
     if generation == 0:
-        told = ["the population is founded: every adapter starts as the base model", LEGEND]
+        told = [f"the population is founded: {_start(directory)}", LEGEND]
     else:
         summaries = generation_summaries(directory, generation, generation)
         told = [generation_line(summary, generations) for summary in summaries]
     marks = [f"guard: {fall}" for fall in falls(directory) if fall.now.generation == generation]
     return told + [f"    {line}" for line in (*score_lines(directory, generation), *marks)]
+
+
+def _start(directory: Path) -> str:
+    """Say what founders start from."""
+    (row,) = run_rows(directory, FOUNDERS, OPERATOR)
+    members, warm = row["members"], row["warm"]
+    if not warm:
+        return "every adapter starts as the base model"
+    theirs = "an adapter of yours" if warm in (1, members) else "adapters of yours"
+    if warm == members:
+        return f"every member starts from {theirs}"
+    return f"{warm} of {members} members from {theirs}, the others from the base model"
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:

@@ -93,6 +93,18 @@ def markdown_text(text: str) -> str:
     )
 
 
+def markdown_name(text: str, mark: str = "`") -> str:
+    """A name in the type of code, or between other marks; text of other signs is shown as it is, without."""
+    return f"{mark}{text}{mark}" if re.fullmatch(r"[\w.:/@+-]{1,200}", text) else markdown_text(text)
+
+
+def markdown_block(text: str) -> str:
+    """Lines of code, between fences that none of them can be."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
 def markdown_row(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(_markdown_cell, cells))} |"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from populora_core.config.sections import BUNDLED, BaseSection
-from populora_core.planning.memory import read_shape
-from populora_core.runs.precision import choose_dtype
+from populora_core.runs.precision import choose_dtype, weights_size
 from populora_core.support.errors import BaseModelError
 from populora_core.support.hub import HUB, how_to_get, pinned
 from populora_core.support.registry import Registry
@@ -91,12 +90,24 @@ def _path(name: str, weights: bool) -> str:
     found = next(filter(None, (source.path(name, weights) for source in sources())), None)
     if found is None and name.startswith(GGUF):  # no name of the hub
         raise BaseModelError(f"the base {name} is not on this machine", fix=how_to_get_base(name))
-    return found or pinned(name, weights)
+    return found or pinned(name.removeprefix(HUB), weights)
 
 
 def sources() -> list[BaseSource]:
     """The sources of bases that are installed."""
     return [found for name in SOURCES.names() if (found := SOURCES.known(name)) is not None]
+
+
+def require_base(base: BaseSection) -> None:
+    """Raise BaseModelError unless the base's folder is there."""
+    folder = base.folder()
+    if not folder.is_dir():
+        raise BaseModelError(
+            f"the base {base.path} is not on this machine",
+            expected="a folder with config.json, model weights and a tokenizer; for a plan, config.json alone",
+            got=f"no folder {folder}",
+            fix=how_to_get_base(base.path),
+        )
 
 
 def how_to_get_base(path: str) -> str:
@@ -113,6 +124,4 @@ def how_to_get_base(path: str) -> str:
 
 def _spoken(folder: Path) -> str:
     """The dialect for a base that was not trained for compact: instruct asks for much."""
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    size = size or 2 * read_shape(folder, rank=1).parameters
-    return "assert" if size < SMALL else "instruct"
+    return "assert" if weights_size(folder) < SMALL else "instruct"

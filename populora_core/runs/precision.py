@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from populora_core.config.sections import BUNDLED, BaseSection
+from populora_core.planning.memory import read_shape
 from populora_core.support.devices import CUDA, cpu_has_bfloat16
 
 SMALL = 1e8
@@ -20,7 +21,11 @@ class SlowPrecision(UserWarning):
 
 
 def choose_dtype(wanted: Literal["auto", "float32", "bfloat16"], path: str, device: str) -> Precision:
-    """The precision that `base.dtype` means for a base here; a bundled one on a CPU is in float32 for equal results."""
+    """The precision that `base.dtype` means for a base here; a bundled one on a CPU is in float32 for equal results.
+
+    Raises:
+        BaseModelError: its size is needed, and neither weights nor config.json give it.
+    """
     if wanted != "auto":
         return wanted
     if device == CUDA:
@@ -29,7 +34,7 @@ def choose_dtype(wanted: Literal["auto", "float32", "bfloat16"], path: str, devi
         there = torch.cuda.is_available()  # else it is another machine's GPU, of a plan or of a cluster
         emulated = there and not torch.cuda.is_bf16_supported(including_emulation=False)
         return "float32" if emulated else "bfloat16"
-    small = path.startswith(BUNDLED) or _weights(BaseSection(path=path).folder()) < SMALL
+    small = path.startswith(BUNDLED) or weights_size(BaseSection(path=path).folder()) < SMALL
     return "float32" if small or not cpu_has_bfloat16() else "bfloat16"
 
 
@@ -51,5 +56,11 @@ def tell_of_precision(base: BaseSection) -> None:
     )
 
 
-def _weights(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+def weights_size(folder: Path) -> int:
+    """Bytes of a base's weights; in half precision by its config.json where they are not there.
+
+    Raises:
+        BaseModelError: neither gives it.
+    """
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return size or 2 * read_shape(folder, rank=1).parameters

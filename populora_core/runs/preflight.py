@@ -18,7 +18,7 @@ from populora_core.benchmarks.heldout import kept_out, require_kept_out
 from populora_core.benchmarks.suite import Entry, Part, Suite, load_suite, named_suite
 from populora_core.config.fields import Setting
 from populora_core.config.load import Config, closest, load_config
-from populora_core.runs.any_base import how_to_get_base
+from populora_core.runs.any_base import require_base
 from populora_core.runs.gpus import tell_of_card
 from populora_core.runs.run import kept_sources, sources, suites
 from populora_core.runs.warm_start import require_files, start_folders
@@ -88,14 +88,8 @@ def check_changed(config: Config, before: Config, source: str) -> None:
 
 def check_folders(config: Config, source: str, plan: bool = False) -> None:
     """Raise ConfigError unless base model and suite are there, and every adapter to start from is whole."""
-    folder = config.base.folder()
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{source}: base.path names no folder",
-            expected="a folder with config.json, model weights and a tokenizer; for a plan, config.json alone",
-            got=f"{config.base.path} (looked in {folder})",
-            fix=how_to_get_base(config.base.path),
-        )
+    with _said_of(f"{source}: base.path names no folder"):
+        require_base(config.base)
     _check_suite(config, source, plan)
     _check_anchors(config, source)
     _check_corpus(config, source)

@@ -10,6 +10,7 @@ from pathlib import Path
 from populora_core.compute.backends import BACKENDS, HERE, ComputeBackend
 from populora_core.compute.shards import Compute, Shards
 from populora_core.problems.dialects import Dialect, dialect
+from populora_core.runs.any_base import require_base
 from populora_core.runs.gpus import engine_sleeps
 from populora_core.runs.heartbeat import Heartbeat
 from populora_core.runs.lock import lock
@@ -90,6 +91,8 @@ class Session:
     @cached_property
     def compute(self) -> Compute:
         require_device(self.run.config)
+        if not self.backend.remote:
+            require_base(self.run.config.base)
         compute = self.backend.compute(self.model_spec)
         self._exit.callback(compute.close)
         return compute

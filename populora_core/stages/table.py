@@ -100,7 +100,7 @@ LOOP: tuple[Stage, ...] = (
     ),
     Stage(
         "verify",
-        version=12,
+        version=13,
         needs={"proposals": When.NOW, "problems": When.PAST},
         gives=("proposal_checks", "problems"),
         config=("sandbox", "verify", "anchors"),
@@ -185,7 +185,6 @@ LOOP: tuple[Stage, ...] = (
 )
 
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (FOUND, *LOOP)}
-STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in LOOP)
 
 
 def stages_of(generation: int) -> tuple[Stage, ...]:

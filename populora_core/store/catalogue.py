@@ -33,7 +33,7 @@ from populora_core.support import durable, owner
 from populora_core.support.errors import ArtifactError
 
 MARK = "catalogue.mark"  # beside it: made by the key of the user who published it
-SELECTING = {"SELECT", "MULTI"}  # DuckDB's kinds of a statement that only reads; MULTI is PIVOT
+SELECT, PIVOTED = "SELECT", "MULTI"  # DuckDB's kinds of a statement; the second is any that holds a PIVOT
 # Names of DuckDB's databases and of schemas in all: a run attached under one could not be told from it.
 _TAKEN = {"memory", "system", "temp", "main", "information_schema", "pg_catalog", "tables", HELD, RECENT}
 
@@ -254,10 +254,18 @@ def _lock(connection: duckdb.DuckDBPyConnection, directories: Sequence[Path]) ->
 def _require_selection(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Refuse what is not one SELECT: folders that may be read may be written by COPY, and EXPLAIN ANALYZE runs it."""
     kinds = [statement.type.name for statement in connection.extract_statements(sql)]
-    if len(kinds) != 1 or kinds[0] not in SELECTING:
+    if kinds != [SELECT] and not (kinds == [PIVOTED] and _is_table(connection, sql)):
         raise refusal(
             f"{', '.join(kinds) or 'no statement'}; locked SQL is one SELECT, FROM, PIVOT, DESCRIBE or SHOW"
         )
+
+
+def _is_table(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """True if a statement can be read from, as a PIVOT can and a COPY of one cannot."""
+    try:
+        return len(connection.extract_statements(f"FROM ({sql.rstrip().removesuffix(';')}\n)")) == 1
+    except duckdb.Error:
+        return False
 
 
 def _build(

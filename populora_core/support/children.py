@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 import threading
+import time
 from functools import cache
 from multiprocessing import util
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -14,8 +16,10 @@ from multiprocessing.process import BaseProcess
 
 from populora_core.support import leftovers
 from populora_core.support.errors import WorkerLost, first_line
+from populora_core.support.processes import Owner
 
 SOCKET_CHARS = len("/pymp-abcdefgh/listener-abcdefgh")
+POLL_SECONDS = 1.0
 IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils")
 """Modules that every process with a model imports: most of the CPU seconds of its start."""
 
@@ -80,6 +84,22 @@ def end_with_parent() -> None:
     A parent that was killed cannot end its children, so they look for it themselves.
     """
     threading.Thread(target=_watch, daemon=True).start()
+
+
+def end_with(owner: Owner, seconds: float) -> None:
+    """Ask this process to end once another is gone, and kill it if it has not after so many seconds.
+
+    The kernel's own signal (PR_SET_PDEATHSIG) would come when the thread that started this process ends.
+    """
+    threading.Thread(target=_follow, args=(owner, seconds), daemon=True).start()
+
+
+def _follow(owner: Owner, seconds: float) -> None:
+    while not owner.is_gone():
+        time.sleep(POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch() -> None:

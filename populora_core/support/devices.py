@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -32,6 +32,7 @@ CUDA_13_DRIVER = 580  # the first branch of drivers for CUDA 13
 POLL_SECONDS = 1.0
 LOCKS = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
 """The folder of the GPUs' locks: one for all runs of the machine, whatever TMPDIR they have."""
+MEMINFO = Path("/proc/meminfo")
 
 
 class DeviceBusy(UserWarning):
@@ -148,6 +149,15 @@ def watched(device: str, count: int = 1) -> Iterator[list[float]]:
     finally:
         over.set()
         watcher.join()
+
+
+def available_memory() -> int:
+    """Bytes of this machine's memory that programs can have: what is free, and what the kernel keeps of files."""
+    with suppress(OSError):  # elsewhere than on Linux there is no such file
+        for line in MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def free_memory() -> float:

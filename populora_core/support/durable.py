@@ -8,16 +8,15 @@ import os
 import re
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from populora_core.support.errors import ArtifactError
-from populora_core.support.processes import Owner, has_ended
+from populora_core.support.processes import Owner
 
 TEMPORARY_PREFIX = ".tmp-"
-_OWNER = re.compile(r"-(?P<owner>(?:[0-9a-f]{8}-\d+-)?(?P<pid>\d+)-(?P<started>\w+))@(?P<host>.+)$")
+_OWNER = re.compile(r"-([0-9a-f]{8}-\d+-\d+-\w+@.+)$")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -150,7 +149,7 @@ def sweep(parent: Path, before: float | None = None) -> list[Path]:
     removed = []
     for path in sorted(parent.glob(f"{TEMPORARY_PREFIX}*")):
         name = _OWNER.search(path.name)
-        gone = name is not None and _is_gone(name)
+        gone = name is not None and _is_gone(name[1])
         if gone is False or (gone is None and before is None):
             continue
         with writing(path), suppress(FileNotFoundError):  # somebody else removes it, too
@@ -164,13 +163,11 @@ def sweep(parent: Path, before: float | None = None) -> list[Path]:
     return removed
 
 
-def _is_gone(name: re.Match[str]) -> bool | None:
-    """True if the process whose temporary name this is has surely ended; None if it cannot be seen from here."""
-    if name["host"] != socket.gethostname():
+def _is_gone(text: str) -> bool | None:
+    """True if the process whose `Owner.here` this is has surely ended; None if it cannot be seen from here."""
+    owner = Owner.parse_here(text)
+    if owner is None:
         return None
-    owner = Owner.parse(name["owner"])
-    if owner is None:  # an older version's name
-        return has_ended(int(name["pid"]), name["started"])
     return owner.is_gone() or (False if owner.visible else None)
 
 

@@ -15,6 +15,18 @@ def new_key() -> str:
     return secrets.token_urlsafe(24)
 
 
+def made_once(path: Path, content: bytes) -> None:
+    """Make a file that only its owner can read, whole when it appears; of several makers the first wins."""
+    handle, made = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        with suppress(FileExistsError):
+            os.link(made, path)
+    finally:
+        os.unlink(made)
+
+
 def kept_key(path: Path) -> str:
     """The key in this file, made when there is none; only its owner can read it.
 
@@ -23,12 +35,7 @@ def kept_key(path: Path) -> str:
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent)  # whole before it has its name
-        with open(handle, "w") as file:
-            file.write(new_key())
-        with suppress(FileExistsError):
-            os.link(made, path)
-        os.unlink(made)
+        made_once(path, new_key().encode())
     key = path.read_text().strip() if path.is_file() else ""
     if not key:
         raise ConfigError(

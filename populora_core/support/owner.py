@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from populora_core.support.errors import ConfigError
+from populora_core.support.keys import made_once
 from populora_core.support.user_cache import user_folder
 
 FOLDER = "POPULORA_CONFIG"  # the environment variable that names another folder
@@ -42,18 +43,9 @@ def mark_of(text: str) -> str:
 def _key(place: Path) -> bytes:
     path = place / "key"
     try:
-        if path.is_file():
-            return path.read_bytes()
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made = place / f"key.{secrets.token_hex(8)}"
-        with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-        try:
-            os.link(made, path)  # whoever is first wins, and the file is whole when it appears
-        except FileExistsError:
-            pass
-        finally:
-            made.unlink()
+        if not path.is_file():
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            made_once(path, secrets.token_bytes(32))
         return path.read_bytes()
     except OSError:  # no home to write to: what this process marks, only this process believes
         return secrets.token_bytes(32)

@@ -33,8 +33,8 @@ def started(pid: int) -> str:
 
 
 def has_ended(pid: int, when: str) -> bool:
-    """True if the process that `started` at this time has surely ended."""
-    return started(pid) not in (when, UNSEEN)
+    """True if the process that `started` at this time has surely ended, as one that was `GONE` then has."""
+    return when == GONE or started(pid) not in (when, UNSEEN)
 
 
 def descendants(pid: int, depth: int | None = None) -> list[int]:
@@ -82,7 +82,7 @@ class Owner:
     def parse_here(cls, text: str) -> Self | None:
         """The owner whose `here` this is; None if it is another host's, or no owner's."""
         owner, _, host = text.partition("@")
-        return cls.parse(owner) if host in ("", socket.gethostname()) else None  # older marks name none
+        return cls.parse(owner) if host == socket.gethostname() else None
 
     @property
     def here(self) -> str:

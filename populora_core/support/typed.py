@@ -10,7 +10,7 @@ from pathlib import Path
 
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
 
-NAME = "populora"
+NAME, MODULE = "populora", "populora_core.commands"
 _COMMAND = re.compile(rf"(?<![\w/.-]){NAME} (?=[a-z])")
 _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
@@ -20,8 +20,15 @@ def typed(text: str) -> str:
     how, what = "-e ", "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
     if not IN_CLONE:  # the index has no such package, but whoever installed it has its file
         how, what = "", "WHEEL"
-    text = _COMMAND.sub(lambda found: f"{_program(NAME, 'populora_core.commands')} ", text)
+    text = _COMMAND.sub(lambda found: f"{_program(NAME, MODULE)} ", text)
     return _INSTALL.sub(lambda found: f"{_program('pip', 'pip')} install {how}{found[1]}{what}[", text)
+
+
+def as_root(arguments: str) -> str:
+    """A command of ours by `sudo`, which looks for programs on a PATH of its own: by its whole path."""
+    own = Path(sys.executable).with_name(NAME)
+    program = [own] if own.exists() else [sys.executable, "-m", MODULE]
+    return f"sudo {shlex.join(map(str, program))} {arguments}"
 
 
 def shown(path: Path) -> str:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from populora_core.support.typed import shown, typed
-from populora_core.terminal.options import MACHINES, expanded
+from populora_core.terminal.options import MACHINES, Prefixed, expanded
 
 app = typer.Typer()
-store_app = typer.Typer(no_args_is_help=True, help="The store that a run's machines share (store.url).")
+store_app = typer.Typer(
+    cls=Prefixed, no_args_is_help=True, help="The store that a run's machines share (store.url)."
+)
 app.add_typer(store_app, name="store", rich_help_panel=MACHINES)
 
 Url = Annotated[

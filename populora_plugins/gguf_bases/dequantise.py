@@ -17,6 +17,7 @@ from populora_core.support.digest import file_sha256
 from populora_core.support.durable import fsync_tree, sweep, temporary_folder
 from populora_core.support.errors import ArtifactError, BaseModelError, first_line
 from populora_core.support.user_cache import FOLDER_VARIABLE, GGUF, dequantised_folder, user_cache
+from populora_plugins.gguf_bases.carried import begin_as_told, read_header, require_carried
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,7 +42,7 @@ def dequantised(file: Path) -> str:
     """`gguf:NAME@SHA256` of a GGUF file, once its checkpoint is in the user's cache: bfloat16 weights, tokenizer.
 
     Raises:
-        BaseModelError: transformers cannot read it, or it lacks weights.
+        BaseModelError: transformers cannot read it or carry it over whole, or it lacks weights.
         ArtifactError: the cache cannot be written to.
     """
     sha256 = file_sha256(file)
@@ -77,11 +78,13 @@ def writing_to_cache() -> Iterator[None]:
 def _convert(file: Path, to: Path) -> None:
     """Write the checkpoint of a GGUF file."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     place = {"gguf_file": file.name, "local_files_only": True}
     with quiet_transformers(), _without_bar():
         try:
+            header = read_header(file)
+            require_carried(file, header, AutoConfig.from_pretrained(file.parent, **place))
             model, report = AutoModelForCausalLM.from_pretrained(
                 file.parent,
                 dtype=torch.bfloat16,
@@ -93,6 +96,7 @@ def _convert(file: Path, to: Path) -> None:
                 report, file, "give the whole model in one file; parts of a split file are none"
             )
             tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
+            begin_as_told(tokenizer, header)
             _tie_again(model)
             vars(model.config).pop("quantization_config", None)
             with writing_to_cache():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import floor
 
 import pyarrow as pa
 
-from populora_core.report.text import markdown_table, markdown_text
+from populora_core.report.text import markdown_name, markdown_table, markdown_text
 from populora_core.sandbox.jobs import Limits
 from populora_core.support.aliases import Row
 from populora_core.support.ids import ANCHOR
@@ -76,9 +75,9 @@ def card(
         ),
         "",
         COLUMNS,
-        f"Prompts (dialect: {', '.join(map(_name, sorted(dialects)))}) come before a chat template wraps them.",
+        f"Prompts (dialect: {', '.join(map(markdown_name, sorted(dialects)))}) come before a chat template wraps them.",
         "",
-        _summary("type", problems, lambda row: _name(row["problem_type"])),
+        _summary("type", problems, lambda row: markdown_name(row["problem_type"])),
         "",
         _summary("level", problems, _level),
         "",
@@ -102,12 +101,6 @@ def _header(counts: Mapping[str, Counter[str]], splits: Sequence[str], licence: 
         for split in filter(own.get, splits):
             lines += [f"  - split: {split}", f"    path: {name}/{split}.parquet"]
     return [*lines, "---", ""]
-
-
-def _name(problem_type: str) -> str:
-    return (
-        f"`{problem_type}`" if re.fullmatch(r"[\w.:]{1,200}", problem_type) else markdown_text(problem_type)
-    )
 
 
 def _level(row: Row) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import NotRequired
 
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -128,8 +127,8 @@ class EnvironmentSettings(TypedDict):
 
     dialect: str
     live: LiveSettings | None
-    limits: NotRequired[LimitSettings]
-    python: NotRequired[str | None]
+    limits: LimitSettings
+    python: str | None
 
 
 SETTLED = TypeAdapter(EnvironmentSettings)

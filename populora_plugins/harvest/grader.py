@@ -136,7 +136,7 @@ class Grader:
 
     @cached_property
     def _sandbox(self) -> Sandbox:
-        limits = Limits(**self._settings.get("limits", {}))
-        sandbox = open_sandbox("auto", limits, WORKERS, python=self._settings.get("python"))
+        limits = Limits(**self._settings["limits"])
+        sandbox = open_sandbox("auto", limits, WORKERS, python=self._settings["python"])
         atexit.register(sandbox.close)
         return sandbox

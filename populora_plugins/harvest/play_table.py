@@ -5,23 +5,26 @@ The run stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from populora_core.compute.arena import Arena, SamplingRules
-from populora_core.lifecycle.standing import named, newest_generation
+from populora_core.lifecycle.standing import named, newest_generation, population_folder
 from populora_core.model.adapter_files import read_state
 from populora_core.population.member import Role
+from populora_core.population.pbt import Hyperparameters, own_or
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.types.rules import parts
 from populora_core.problems.verdicts import AttemptVerdict, ProposalVerdict
+from populora_core.runs.any_base import require_base
 from populora_core.runs.run import Run, bases
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.history import PROBLEM
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.rows import StageTables
 from populora_core.support import ids
 from populora_core.support.trust import require_trusted
 
@@ -69,10 +72,12 @@ class PlayTable:
         newest = newest_generation(run)
         self._teachers = playing(run, Role.TEACHER, teacher)
         self._students = playing(run, Role.STUDENT, student)
+        self._own = inherited(run, newest)
         for source in bases(run.config):
             require_trusted(source)
         base, adapters = run.config.base, run.config.adapters
         assert base.dtype != "auto", "a run has chosen"
+        require_base(base)
         self._arena = Arena(
             base.folder(),
             base.dialect,
@@ -104,7 +109,8 @@ class PlayTable:
             (kind, [known[i] for i in self._rng.choice(len(known), shown, replace=False)] if shown else [])
             for _ in range(TRIES)
         ]
-        rules = SamplingRules(settings.temperature, settings.top_p, proposal_tokens=settings.max_tokens)
+        temperature = own_or(self._own, teacher, "temperature", settings.temperature)
+        rules = SamplingRules(temperature, settings.top_p, proposal_tokens=settings.max_tokens)
         _, checks = self._arena.propose(teacher, asked, self._draw(), rules)
         for check in checks:
             if check.verdict is ProposalVerdict.VALID and check.draft is not None:
@@ -132,7 +138,8 @@ class PlayTable:
         """A student's id, what it writes, and the verdict on it."""
         settings = self._run.config.solve
         student = str(self._rng.choice(self._students))
-        rules = SamplingRules(settings.temperature, settings.top_p, answer_tokens=settings.max_tokens)
+        temperature = own_or(self._own, student, "temperature", settings.temperature)
+        rules = SamplingRules(temperature, settings.top_p, answer_tokens=settings.max_tokens)
         cut_answers = self._run.config.grade.cut_answers
         (row,), (judged,) = self._arena.solve(student, [problem], 1, self._draw(), rules, cut_answers)
         return student, row["completion"], judged.verdict
@@ -144,6 +151,14 @@ class PlayTable:
     def _draw(self) -> int:
         self._draws += 1
         return self._draws
+
+
+def inherited(run: Run, generation: int) -> Mapping[str, Hyperparameters]:
+    """Hyperparameters of the members at the end of a generation; empty where none are inherited."""
+    if not run.config.pbt.on:
+        return {}
+    rows = StageTables(population_folder(run, generation)).rows("hyperparameters")
+    return {row["member_id"]: Hyperparameters.of(row) for row in rows}
 
 
 def playing(run: Run, role: Role, given: str | None) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from populora_core.support.errors import EXIT_ERROR, ConfigError
 from populora_core.support.shipped import IN_CLONE
 from populora_core.support.typed import typed
-from populora_core.terminal.options import MACHINES, SCIENCE
+from populora_core.terminal.options import MACHINES, SCIENCE, Prefixed
 
 BENCHES = (
     "analytics",
@@ -26,7 +26,7 @@ BENCHES = (
 )
 
 app = typer.Typer()
-image_app = typer.Typer(no_args_is_help=True, help="The image of the docker sandbox.")
+image_app = typer.Typer(cls=Prefixed, no_args_is_help=True, help="The image of the docker sandbox.")
 app.add_typer(image_app, name="image", rich_help_panel=MACHINES)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from rich.text import Text
 
 from populora_core.sandbox.backends import BackendReport, describe_backends
-from populora_core.support.devices import CUDA_13_DRIVER, gpus, major
+from populora_core.support.devices import CUDA_13_DRIVER, available_memory, gpus, major
 from populora_core.support.revision import version_of
 from populora_core.support.shipped import shipped
 from populora_core.support.typed import typed
@@ -54,8 +54,7 @@ def examine(require: Literal["nothing", "sandbox"]) -> bool:
 def _rows(backends: list[BackendReport]) -> Iterator[Check]:
     yield "Python", True, platform.python_version()
     yield "cores", True, str(os.cpu_count())
-    page = os.sysconf("SC_PAGE_SIZE")
-    free, whole = (page * os.sysconf(name) >> 30 for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"))
+    free, whole = available_memory() >> 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     yield "memory", True, f"{whole} GiB, {free} free; populora run --dry-run says what a run needs"
     free = shutil.disk_usage(Path.cwd()).free >> 30
     yield "free disk", free >= 2, f"{free} GiB here; a demo run takes about 0.3"

@@ -18,6 +18,7 @@ from populora_core.sandbox.containers import connect_daemon, image_tag, reason
 from populora_core.sandbox.host import RUNNER
 from populora_core.support.aliases import Say
 from populora_core.support.errors import SandboxUnavailable
+from populora_core.support.typed import as_root
 
 DEFAULT_BASE = "python:3.12-slim"
 SUITE = "trixie"  # its Python 3.13 forks and compiles with a fifth less CPU time than 3.11: docs/lab-log.md
@@ -129,7 +130,7 @@ def _require_debootstrap() -> None:
         raise SandboxUnavailable(
             "debootstrap needs root",
             got=f"user id {os.geteuid()}",
-            fix='sudo "$(command -v populora)" image build --from-debootstrap',
+            fix=as_root("image build --from-debootstrap"),
         )
     if shutil.which("debootstrap") is None:
         raise SandboxUnavailable("debootstrap is not installed", fix="apt-get install debootstrap")

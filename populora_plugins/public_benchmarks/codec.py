@@ -11,6 +11,9 @@ import marshal
 LARGE = 2_800_000
 """Values in a list or tuple and its items; more of them would not fit into the text of an answer."""
 
+COLLIDING = 1_000
+"""Different values in a set, or keys in a dict, that may share a hash: each is compared with all of them before it."""
+
 
 def encode(value):
     """The text of a value. A subclass of a builtin type counts as that type, as `==` would take it.
@@ -32,6 +35,20 @@ def decode(text):
         ValueError, TypeError, KeyError, IndexError, RecursionError: it stands for none.
     """
     return _unpack(json.loads(text))
+
+
+def refuse_colliding(items):
+    """Raise ValueError where so many of a list's items share a hash that a set of them would take hours."""
+    hashes = sorted(map(hash, items))
+    places = range(COLLIDING, len(hashes))
+    crowded: dict[int, set[object]] = {
+        hashes[place]: set() for place in places if hashes[place] == hashes[place - COLLIDING]
+    }
+    for item in items if crowded else ():
+        same = crowded.get(hash(item), set())
+        same.add(item)
+        if len(same) > COLLIDING:
+            raise ValueError(f"expected at most {COLLIDING} different values of one hash")
 
 
 def _large(value):
@@ -93,5 +110,10 @@ def _unpack(packed):
     if name == "h":
         return ("too large for a text", int(parts[0]), str(parts[1]))
     if name == "d":
-        return {_unpack(key): _unpack(item) for key, item in parts[0]}
-    return {"l": list, "t": tuple, "s": set}[name](_unpack(item) for item in parts[0])
+        entries = [(_unpack(key), _unpack(item)) for key, item in parts[0]]
+        refuse_colliding([key for key, _ in entries])
+        return dict(entries)
+    items = [_unpack(item) for item in parts[0]]
+    if name == "s":
+        refuse_colliding(items)
+    return {"l": list, "t": tuple, "s": set}[name](items)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from populora_core.support.shipped import shipped
-from populora_core.terminal.options import SCIENCE, expanded
+from populora_core.terminal.options import SCIENCE, Prefixed, expanded
 
 if TYPE_CHECKING:
     from populora_core.benchmarks.suite import Entry
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SUITES = shipped("configs", "suites")
 
 app = typer.Typer()
-suite_app = typer.Typer(no_args_is_help=True, help="The rows of public benchmarks.")
+suite_app = typer.Typer(cls=Prefixed, no_args_is_help=True, help="The rows of public benchmarks.")
 app.add_typer(suite_app, name="suite", rich_help_panel=SCIENCE)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from populora_plugins.public_benchmarks.codec import refuse_colliding
+
 RELATIVE_TOLERANCE = 1e-7
 FLOAT_TOLERANCE = 1e-6
 """Tolerance for floats of problems that state none."""
@@ -104,6 +106,7 @@ def right(entry_point: str, arguments: Sequence[Any], answer: Any, expected: Any
                 return answer == (expected is not None)
             return (answer is not None) == (expected is not None)
         if entry_point in SETS:
+            refuse_colliding(list(answer))
             return set(answer) == set(expected)
         if answer == expected or (entry_point == OR_ZERO and answer == 0):
             return True

@@ -39,8 +39,6 @@ PREFIX = "reasoning-gym:"
 EVALUATES = re.compile(r"\b(?:eval|exec|compile)\(|\bsympy\b")
 HUGE = re.compile(r"[\d.]e[+-]?[\d_]{5}", re.I)
 """A number that exact arithmetic would take hours over, and verifiers have no time limit."""
-MADE_AGAIN = {"index", "seed", "size"}
-"""Columns of rows as they were kept once, without what a verifier needs."""
 
 
 class ReasoningGym:
@@ -189,13 +187,8 @@ def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     """The problem with the metadata that its verifier knows.
 
     Raises:
-        BenchmarkError: the row was kept without it, or it is neither JSON nor a Python literal.
+        BenchmarkError: it is neither JSON nor a Python literal.
     """
-    if row.keys() >= MADE_AGAIN:
-        raise BenchmarkError(
-            "these rows of reasoning_gym were kept without what their verifiers need",
-            fix="populora suite fetch makes them again",
-        )
     text = row["metadata"]
     try:
         return {**row, "metadata": parse_json(text, "metadata")}

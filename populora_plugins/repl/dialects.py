@@ -176,6 +176,8 @@ def _comments(text: str) -> list[str]:
 class ChatDialect(ReplDialect):
     """The same texts as turns of a chat; as plain text for a base without a template."""
 
+    templated = True
+
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         if not tokenizer.chat_template:
             return super().encode(tokenizer, prompt)

@@ -54,6 +54,7 @@ def application(fleet: Fleet, key: str, *, rows: int = 128, waiting: int = 512) 
         work.cancel()
         with suppress(asyncio.CancelledError):
             await work
+        await asyncio.to_thread(batcher.close)  # no sampler may be closed at work
 
     app = FastAPI(
         lifespan=working,

@@ -88,13 +88,20 @@ class Batcher:
         return await asyncio.gather(*(row.done for row in rows))
 
     async def work(self) -> None:
-        """Sample what waits, batch by batch, until cancelled; a batch that fails fails for those in it alone."""
+        """Sample what waits, batch by batch, until cancelled; a batch that fails fails for those in it alone.
+
+        The one under way is given up then: see `close`.
+        """
         while True:
             await self._arrived.wait()
             await self._all_here()
             batch = self._next()
             if batch:
                 await self._sample(batch)
+
+    def close(self) -> None:
+        """Wait, once `work` is cancelled, for the batch that was under way: it ends at its next token."""
+        self._thread.shutdown()
 
     async def _all_here(self) -> None:
         """Wait until no more requests come in for a moment."""
@@ -128,6 +135,10 @@ class Batcher:
         requests = [row.request for row in batch]
         try:
             found = await loop.run_in_executor(self._thread, self._sampler.generate, requests, None, drawn)
+        except asyncio.CancelledError:
+            for row in batch:
+                row.done.cancel()
+            raise
         except Exception as error:  # whatever the sampler raises belongs to those who wait for it
             for row in batch:
                 if not row.done.done():

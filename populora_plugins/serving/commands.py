@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +52,8 @@ def serve(
     with hold_device(run.config.base.device, run.config.sampler.tensor_parallel):
         with narrated("loading the members ..."):
             fleet = open_fleet(run, length)
-        say(f"models: {', '.join(fleet.models)}")
-        named = f"[{host}]" if ":" in host else host
-        say(f"export OPENAI_BASE_URL=http://{named}:{port}/v1 OPENAI_API_KEY={key}")
-        serve_fleet(fleet, key, host, port, waiting=waiting)
+        with closing(fleet.sampler):  # until then an engine has the GPU, whoever holds the lock
+            say(f"models: {', '.join(fleet.models)}")
+            named = f"[{host}]" if ":" in host else host
+            say(f"export OPENAI_BASE_URL=http://{named}:{port}/v1 OPENAI_API_KEY={key}")
+            serve_fleet(fleet, key, host, port, waiting=waiting)

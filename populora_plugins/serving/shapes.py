@@ -84,5 +84,5 @@ def usage_of(prompt_tokens: int, drawn: int) -> Json:
     }
 
 
-def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> Json:
-    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
+def error_body(message: str, kind: str, code: str | None = None) -> Json:
+    return {"error": {"message": message, "type": kind, "code": code, "param": None}}

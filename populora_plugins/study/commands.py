@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from populora_core.support.typed import shown, typed
-from populora_core.terminal.options import SCIENCE, expanded
+from populora_core.terminal.options import SCIENCE, Prefixed, expanded
 
 app = typer.Typer()
-study_app = typer.Typer(help="Many runs that answer a question: arms and seeds, claims and verdicts.")
+study_app = typer.Typer(
+    cls=Prefixed, help="Many runs that answer a question: arms and seeds, claims and verdicts."
+)
 app.add_typer(study_app, name="study", rich_help_panel=SCIENCE)
 
 

@@ -12,12 +12,11 @@ from statistics import fmean
 
 from populora_plugins.study.budget import Basis, Window
 from populora_plugins.study.claims import CLAIMS, held_out, level, trend
-from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule
+from populora_plugins.study.judgement import Claim, ClaimArm, Family, Rule, score_difference
 from populora_plugins.study.summary import HELD_OUT
 
 SOLVED, EDGE = f"{HELD_OUT}.levels_2_5", f"{HELD_OUT}.edge"
 STUDENTS = held_out(fmean, SOLVED)
-_UPDATES = (Basis.UPDATES,)
 
 
 def lift(run: Window) -> float | None:
@@ -34,41 +33,31 @@ FRONTIER = Family(
     "“no difference” says that the 90 % interval lies within the margin either way, “refuted” that the opposite is so. "
     "All of it holds for these problems.",
     (
-        Claim(
+        score_difference(
             "lift",
             "Lift",
             "Self-play raises what students solve at the base's edge, not only how surely they solve it.",
             "students' mean score at levels 4 and 5 minus the base's",
-            "score",
             lift,
             0.05,
-            against=None,
-            bases=_UPDATES,
-            rule=Rule.DIFFERENCE,
         ),
-        Claim(
+        score_difference(
             "curriculum",
             "Teachers that learn lift more than frozen ones",
             "Problems that follow the students' skill teach more than those of the base.",
             "students' mean score at levels 2 to 5, population minus frozen teachers",
-            "score",
             STUDENTS,
             0.03,
             against=ClaimArm.FROZEN,
-            bases=_UPDATES,
-            rule=Rule.DIFFERENCE,
         ),
-        Claim(
+        score_difference(
             "many_over_one",
             "Many lift more than one",
             "A student of many gains more than a student with one teacher, at equal updates.",
             "students' mean score at levels 2 to 5, population minus pair",
-            "score",
             STUDENTS,
             0.03,
             against=ClaimArm.PAIR,
-            bases=_UPDATES,
-            rule=Rule.DIFFERENCE,
         ),
         Claim(
             "population_over_solo",
@@ -89,7 +78,7 @@ FRONTIER = Family(
             level("chance"),
             0.03,
             against=ClaimArm.FROZEN,
-            bases=_UPDATES,
+            bases=(Basis.UPDATES,),
             rule=Rule.EQUIVALENCE,
         ),
     ),

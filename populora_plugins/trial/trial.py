@@ -43,20 +43,25 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A share that was measured, and the range that it should be in."""
+    """A share that was measured, and the range that it should be in.
+
+    Attributes:
+        alike: how many of the total tell as much as a single independent one.
+    """
 
     name: str
     hits: int
     total: int
     least: float
     most: float = 1.0
+    alike: float = 1.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's, 95 %; everything where nothing was counted."""
+        """Wilson's, 95 %, of as many as tell something new; everything where nothing was counted."""
         if not self.total:
             return 0.0, 1.0
-        z, p, n = 1.96, self.hits / self.total, self.total
+        z, p, n = 1.96, self.hits / self.total, self.total / self.alike
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5 / (1 + z * z / n)
         return max(0.0, middle - half), min(1.0, middle + half)
@@ -70,13 +75,30 @@ class Measure:
         return Ability.CAN if self.least <= low and high <= self.most else Ability.TOO_FEW
 
 
+def design_effect(hits: Sequence[int], totals: Sequence[int]) -> float:
+    """The number of attempts that tell as much as a single independent one: those at one problem are alike.
+
+    It is the variance of their share over problems by that of independent attempts (Kish 1965), at least 1. A problem
+    with half a group of hits joins, since a few problems that seem alike hide others.
+
+    Args:
+        hits, totals: of the attempts at each problem.
+    """
+    groups = [*zip(hits, totals, strict=True), (GROUP / 2, GROUP)]
+    total = sum(of for _, of in groups)
+    share = sum(own for own, _ in groups) / total
+    apart = sum((own - share * of) ** 2 for own, of in groups)
+    unbiased = len(groups) / max(1, len(groups) - 1)
+    return max(1.0, unbiased * apart / (total * share * (1 - share)))
+
+
 @dataclass(slots=True)
 class TypeTrial:
     """Results of a base on one problem type.
 
     Attributes:
         attempted: problems of which a group was drawn.
-        rates: correct attempts of each group, of those that were judged whole.
+        groups: verdicts on the attempts at each of them, but those that the sandbox failed at.
         tokens, seconds: drawn, and what sampling took.
         proposal, answer: one completion of each, the proposal a valid one where there is any.
     """
@@ -86,9 +108,7 @@ class TypeTrial:
     problems: list[Problem] = field(default_factory=list)
     valid: int = 0
     attempted: int = 0
-    answers: int = 0
-    read: int = 0
-    rates: list[int] = field(default_factory=list)
+    groups: list[list[AttemptVerdict]] = field(default_factory=list)
     greedy: int = 0
     greedily_asked: int = 0
     tokens: int = 0
@@ -96,14 +116,25 @@ class TypeTrial:
     proposal: str = ""
     answer: str = ""
 
+    @property
+    def answers(self) -> int:
+        """The number of attempts that were judged."""
+        return sum(map(len, self.groups))
+
     def shares(self) -> list[Measure]:
-        """Every measure with what a base needs to be able to play."""
-        mixed = sum(0 < right < GROUP for right in self.rates)
+        """Every measure with what a base needs to be able to play.
+
+        Attempts at one problem are alike, so the interval of `answers readable` is over problems.
+        """
+        read = [sum(verdict not in ANSWER_ERRORS for verdict in group) for group in self.groups]
+        alike = design_effect(read, [*map(len, self.groups)])
+        rates = [group.count(AttemptVerdict.CORRECT) for group in self.groups if len(group) == GROUP]
+        mixed = sum(0 < right < GROUP for right in rates)
         return [
             Measure("proposals valid", self.valid, self.proposals, 0.35),
-            Measure("answers readable", self.read, self.answers, 0.95),
+            Measure("answers readable", sum(read), self.answers, 0.95, alike=alike),
             Measure("own problems solved greedily", self.greedy, self.greedily_asked, 0.15, 0.6),
-            Measure(f"groups of {GROUP} mixed", mixed, len(self.rates), 0.3),
+            Measure(f"groups of {GROUP} mixed", mixed, len(rates), 0.3),
         ]
 
     def ability(self) -> Ability:
@@ -148,7 +179,8 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.proposals} proposals ...")
             asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
             with _timing(trial) as drew:
-                rows, checks = self.arena.propose(None, asked, self.seed + turn, self.proposing)
+                draws = ids.draw_seed(self.seed, trial.problem_type, turn)
+                rows, checks = self.arena.propose(None, asked, draws, self.proposing)
                 drew(rows)
             for row, check in zip(rows, checks, strict=True):
                 _admit(trial, known, row, check)
@@ -162,16 +194,13 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.answers} attempts ...")
             problems = trial.problems[start : start + step]
             with _timing(trial) as drew:
-                rows, judged = self.arena.solve(None, problems, GROUP, self.seed + start, self.answering)
+                draws = ids.draw_seed(self.seed, trial.problem_type, start)
+                rows, judged = self.arena.solve(None, problems, GROUP, draws, self.answering)
                 drew(rows)
             trial.answer = trial.answer or _shown(rows[0])
             trial.attempted += len(problems)
             for at in range(0, len(judged), GROUP):
-                group = [each.verdict for each in _judged(judged[at : at + GROUP])]
-                trial.answers += len(group)
-                trial.read += sum(verdict not in ANSWER_ERRORS for verdict in group)
-                if len(group) == GROUP:
-                    trial.rates.append(group.count(AttemptVerdict.CORRECT))
+                trial.groups.append([each.verdict for each in _judged(judged[at : at + GROUP])])
 
     def _solve_greedily(self, trial: TypeTrial) -> None:
         """One greedy attempt at each problem that was attempted."""

@@ -98,7 +98,7 @@ def dare_factors(parents: Sequence[Adapter], rng: np.random.Generator, *, drop: 
     """
     spaces = [Space.of([parent]) for parent in parents]
     triplets = [space.parent(0) for space in spaces]
-    weights = [space.balancing(0, each) for space, each in zip(spaces, triplets, strict=True)]
+    weights = [space.balancing(each) for space, each in zip(spaces, triplets, strict=True)]
     lots = np.random.SFC64(int(rng.integers(2**63)))  # the quickest of numpy's
     child, cross, mean = {}, 0.0, 0.25 * sum(each.energy for each in triplets)
     square, onto = 0.0, np.zeros(len(parents))

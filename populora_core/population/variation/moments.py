@@ -4,7 +4,8 @@ The moments of a parent belong to its factors, and most operators write a child 
 of an update B A is G: that of B is G A^T, that of A is B^T G. So where the child's A is M times the parent's,
 its gradient of B is the parent's times M^T, and a running mean of gradients goes the same way. Entries of a
 gradient are taken as independent, as Adam does, so a mean square goes through the squares of M. M is the least
-squares fit of the child's directions by the parent's; for a copy it is the identity.
+squares fit of the child's directions by the parent's; for a copy it is the identity, also where a rank
+above the module's width leaves several fits.
 
 Several parents add up, each with the share of a direction that it has. A child of both halves of two parents
 thus takes the moments of the one in its half, and an average of alike parents the mean of theirs.
@@ -96,6 +97,9 @@ def _carried(
 def _fit(child: Tensor, parent: Tensor) -> tuple[Tensor, Tensor]:
     """M [r, r] by which parent @ M is nearest to the child's directions, and the share of each that it reaches [r]."""
     tall, wanted = parent.double(), child.double()
+    width, rank = wanted.shape
+    if rank > width and torch.equal(child, parent):
+        return torch.eye(rank).to(wanted), wanted.new_ones(rank)
     gram, onto = tall.mT @ tall, tall.mT @ wanted
     fit = torch.linalg.pinv(gram, rtol=PARALLEL, hermitian=True) @ onto
     reached, whole = (onto * fit).sum(dim=0), wanted.square().sum(dim=0)

@@ -83,7 +83,7 @@ def _with_noise(
     """Noise of strength times each balanced factor's root mean square on the chosen modules."""
     space = Space.of(parents)
     parent = space.parent(0)
-    to_a, to_b = space.balancing(0, parent)
+    to_a, to_b = space.balancing(parent)
     # torch draws normals several times faster than numpy; the seed alone comes from the generator.
     noise = torch.Generator().manual_seed(int(rng.integers(2**63)))
     noisy = set(chosen)

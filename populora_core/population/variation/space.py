@@ -187,9 +187,9 @@ class Space:
             child[name] = (a, b)
         return child
 
-    def balancing(self, parent: int, triplets: Triplets) -> tuple[Tensor, Tensor]:
-        """X and Y [n, r, r] by which X A = sqrt(s) v^T and B Y = u sqrt(s), for a parent and its triplets."""
-        left, right = self._columns(parent)
+    def balancing(self, triplets: Triplets) -> tuple[Tensor, Tensor]:
+        """X and Y [n, r, r] by which X A = sqrt(s) v^T and B Y = u sqrt(s), for the first parent and its triplets."""
+        left, right = self._columns(0)
         # u sqrt(s) = left (right^T v / sqrt(s)), so that the parent's own B suffices; so with A.
         shares = torch.where(triplets.live, triplets.s, torch.inf).rsqrt()[:, None]
         return (left.mT @ triplets.u * shares).mT, right.mT @ triplets.v * shares

@@ -1,12 +1,28 @@
 """Dialects: prompts of a base model, and the reading of its text."""
 
 from populora_core.problems.dialects.compact import CompactDialect
-from populora_core.problems.dialects.dialect import Dialect, reserved_by, seeds_of, stops_of, thought_of
+from populora_core.problems.dialects.dialect import (
+    Dialect,
+    is_templated,
+    reserved_by,
+    seeds_of,
+    stops_of,
+    thought_of,
+)
 from populora_core.problems.dialects.instruct import InstructDialect
 from populora_core.support.errors import ProblemError
 from populora_core.support.registry import Registry
 
-__all__ = ["DIALECTS", "Dialect", "dialect", "reserved_by", "seeds_of", "stops_of", "thought_of"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "dialect",
+    "is_templated",
+    "reserved_by",
+    "seeds_of",
+    "stops_of",
+    "thought_of",
+]
 
 DIALECTS = Registry(
     {known.name: known for known in (CompactDialect(), InstructDialect())},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -40,7 +40,8 @@ class Dialect(Protocol):
     dialect that does. One whose answers may have a thought before them has a method `thought(completion)`, see
     `thought_of`. One that brings problems to show at the start has a method `seeds(problem_type)`, see `seeds_of`. One
     whose completions end differently by what they are has a method `stops(prompt)`, see `stops_of`. One whose prompts
-    are tokenized with a program's special tokens has these in `reserved`, see `reserved_by`.
+    are tokenized with a program's special tokens has these in `reserved`, see `reserved_by`. One whose prompts go into
+    the base's chat template has `templated = True`, see `is_templated`.
     """
 
     @property
@@ -85,25 +86,35 @@ class Dialect(Protocol):
         """The token ids of a prompt."""
 
 
-def unspelt(tokenizer: Tokenizer, prompt: str) -> str:
-    r"""The prompt without any special token that a program, value or message spells.
+def unspelt(tokenizer: Tokenizer, prompt: str, own: Collection[str] = ()) -> str:
+    """The prompt without any special token that a program, value or message spells (see `respelt`).
 
-    So no teacher can end the student's turn. A string literal keeps its value, as `'<eos\x3e'` does for `'<eos>'`;
-    elsewhere a space splits the token.
+    So no teacher can end the student's turn.
+
+    Args:
+        own: tokens that stay, since the dialect's instructions spell them, and what it shows of problems does not.
     """
-    spelt = [token for token in special_tokens(tokenizer).values() if token in prompt]
+    return respelt(prompt, (token for token in special_tokens(tokenizer).values() if token not in own))
+
+
+def respelt(text: str, tokens: Iterable[str]) -> str:
+    r"""The text with none of these tokens in it.
+
+    A string literal keeps its value, as `'<eos\x3e'` does for `'<eos>'`; elsewhere a space splits the token.
+    """
+    spelt = [token for token in tokens if token in text]
     if spelt:
-        prompt = _SHOWN.sub(partial(_respelt, spelt), prompt)
+        text = _SHOWN.sub(partial(_literal, spelt), text)
     for token in spelt:
-        prompt = prompt.replace(token, f"{token[:1]} {token[1:]}")
-    return prompt
+        text = text.replace(token, f"{token[:1]} {token[1:]}")
+    return text
 
 
-def _respelt(tokens: Sequence[str], found: re.Match[str]) -> str:
+def _literal(tokens: Sequence[str], found: re.Match[str]) -> str:
     """A string literal of the same value without the tokens: a raw one, which knows no escapes, becomes two."""
     text, prefix, quote = found[0], (found["prefix"] or "").lower(), found["quote"]
     if quote is None:  # a comment
-        return _STRING.sub(partial(_respelt, tokens), text)
+        return _STRING.sub(partial(_literal, tokens), text)
     for token in tokens:
         if "r" in prefix:
             text = text.replace(token, f"{token[:1]}{quote} {found['prefix']}{quote}{token[1:]}")
@@ -136,6 +147,11 @@ def reserved_by(spoken: Dialect) -> tuple[str, ...]:
     """Texts that no program may hold: in a prompt that shows it they would be special tokens."""
     reserved: tuple[str, ...] = getattr(spoken, "reserved", ())
     return reserved
+
+
+def is_templated(spoken: Dialect) -> bool:
+    """True if the base's chat template, where it has one, goes round the dialect's prompts."""
+    return bool(getattr(spoken, "templated", False))
 
 
 def thought_of(spoken: Dialect, completion: str) -> str:

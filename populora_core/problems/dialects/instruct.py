@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 
 from populora_core.problems import types
-from populora_core.problems.dialects.dialect import Tokenizer, unspelt
+from populora_core.problems.dialects.dialect import Tokenizer, respelt, unspelt
 from populora_core.problems.dialects.templates import TEMPLATE_ROOT, TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_arguments, read_output, read_program
@@ -39,6 +39,8 @@ from populora_core.sandbox.policy import ALLOWED_MODULES
 GRAMMAR_VERSION = "2"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+ASKED_FOR = (THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
+"""Tags that the instructions spell as they are to be written, also for a base that has them as special tokens."""
 FENCE = "```"
 PYTHON, INPUT, OUTPUT, MESSAGE = "python", "input", "output", "message"
 MAX_MESSAGE_CHARS = 2_000
@@ -55,6 +57,7 @@ class InstructDialect:
 
     name = "instruct"
     stop = (ANSWER_CLOSE,)
+    templated = True
 
     def __init__(self, folder: Path = TEMPLATE_ROOT / "instruct", inputs: int = 1) -> None:
         self._folder, self._templates = folder, TemplateFolder(folder)
@@ -94,12 +97,12 @@ class InstructDialect:
         return self._for(kind.answer_form, len(shown)).fill(
             f"solve_{problem.problem_type}",
             kind.templates.get(f"{self.name}/solve"),
-            program=fence(PYTHON, problem.program),
+            program=_block(PYTHON, problem.program),
             input="\n".join(_input_block(problem.inputs[index]) for index in shown),
-            output="\n".join(fence(OUTPUT, problem.outputs[index]) for index in shown),
+            output="\n".join(_block(OUTPUT, problem.outputs[index]) for index in shown),
             count=str(len(shown)),
             examples=_examples(problem, shown),
-            message=fence(MESSAGE, problem.message),
+            message=_block(MESSAGE, problem.message),
             modules=_modules(),
         )
 
@@ -132,9 +135,9 @@ class InstructDialect:
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         """Wrap the prompt by the model's chat template, or as plain User/Assistant text; open the think tag.
 
-        No program or message can spell a special token (see `unspelt`).
+        No program or message can spell a special token (see `unspelt`, and for the tags `_block`).
         """
-        prompt = unspelt(tokenizer, prompt)
+        prompt = unspelt(tokenizer, prompt, ASKED_FOR)
         if tokenizer.chat_template:
             turn = [{"role": "user", "content": prompt}]
             text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
@@ -202,21 +205,27 @@ def read_blocks(text: str, wanted: Mapping[str, tuple[int, int]]) -> dict[str, l
     return blocks
 
 
+def _block(tag: str, content: str) -> str:
+    """A block of a prompt, with a part of a problem that spells no tag of ours."""
+    return fence(tag, respelt(content, ASKED_FOR))
+
+
 def _input_block(arguments: str) -> str:
-    return fence(INPUT, ", ".join(written_arguments(arguments)))
+    return _block(INPUT, ", ".join(written_arguments(arguments)))
 
 
 def _examples(problem: Problem, indices: Sequence[int]) -> str:
     return "\n".join(
-        f"{_input_block(problem.inputs[index])}\n{fence(OUTPUT, problem.outputs[index])}" for index in indices
+        f"{_input_block(problem.inputs[index])}\n{_block(OUTPUT, problem.outputs[index])}"
+        for index in indices
     )
 
 
 def _reference(problem: Problem) -> str:
     shown = range(min(REFERENCE_EXAMPLES, len(problem.inputs)))
-    blocks = [fence(PYTHON, problem.program), _examples(problem, shown)]
+    blocks = [_block(PYTHON, problem.program), _examples(problem, shown)]
     if problem.message:
-        blocks.append(fence(MESSAGE, problem.message))
+        blocks.append(_block(MESSAGE, problem.message))
     return "\n".join(blocks)
 
 

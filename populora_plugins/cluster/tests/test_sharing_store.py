@@ -231,7 +231,7 @@ def test_a_sweep_takes_what_nobody_names_and_only_that(tmp_path: Path) -> None:
     store = open_objects(url)
     assert isinstance(store, LocalObjects)
     old, young = store.put_bytes(b"nobody's"), store.put_bytes(b"being committed")
-    aside = store.root / "objects" / ".tmp-x-1-2@elsewhere"
+    aside = store.root / "objects" / ".tmp-x-00000000-00000000-1-1-2@elsewhere"
     aside.write_bytes(b"half")
     for path in store.root.rglob("*"):
         if path.name != young:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import contents
+from conftest import contents, small_config, start
 from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.compute.arena import Arena
+from populora_core.compute.work import Prompt
 from populora_core.config.load import apply_overrides
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import FormatError
 from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
+from populora_core.runs.session import Session
 from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
+from populora_core.stages.engine import run_generation
+from populora_core.store.rows import SampledRow
 from populora_core.support.errors import BaseModelError, RunDirectoryError
+from populora_core.support.user_cache import FOLDER_VARIABLE
 from populora_plugins.harvest import play_table
 from populora_plugins.harvest.play_table import Asked, PlayTable
 
@@ -75,6 +80,20 @@ def test_members_play_over_the_base_that_their_run_began_with_or_not_at_all(fini
         PlayTable(other, sandbox, None, None, seed=0)
 
 
+def test_members_whose_base_is_gone_say_how_to_get_it(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "empty"))
+    run = Run.open(finished)
+    gone = apply_overrides(run.config, [f"base.path=gguf:mine@{'0' * 64}"])
+    with (
+        open_sandbox(run.config.sandbox.backend, Limits(), workers=1) as sandbox,
+        pytest.raises(BaseModelError, match="is not on this machine") as refused,
+    ):
+        PlayTable(replace(run, config=gone), sandbox, None, None, seed=0)
+    assert "--base FILE.gguf makes it again" in refused.value.fix
+
+
 KEYS = Problem("p", "code_i", "def f(d):\n return list(d)", ("({'b': 1, 'a': 2},)",), ("['b', 'a']",), "")
 
 
@@ -115,6 +134,28 @@ def test_a_student_answers_for_the_person(table: PlayTable) -> None:
     student, written, verdict = table.answer(asked.problem)
     assert student.startswith("student-") and written
     assert verdict in AttemptVerdict
+
+
+def test_members_that_inherit_a_temperature_play_at_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Prompt] = []
+
+    class Watched(Arena):
+        def complete(self, prompts: Sequence[Prompt]) -> list[SampledRow]:
+            asked.extend(prompts)
+            return super().complete(prompts)
+
+    monkeypatch.setattr(play_table, "Arena", Watched)
+    run = start(tmp_path / "run", small_config(pbt={"temperature": [0.5, 0.5]}))
+    with Session(run) as session:
+        run_generation(session, 0)
+    with open_sandbox(run.config.sandbox.backend, Limits(), workers=2) as sandbox:
+        members = PlayTable(run, sandbox, None, None, seed=0)
+        members.ask("code_o")
+        members.answer(replace(KEYS, problem_type="code_o", outputs=("['b', 'a']",)))
+    assert len({prompt.member_id for prompt in asked}) == 2
+    assert {prompt.temperature for prompt in asked} == {0.5}
 
 
 def test_only_who_lives_plays(finished: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import small_config
 from store_run import commit_stage, item_row, write_run
@@ -90,6 +91,36 @@ def test_the_level_that_fell_most_is_named_beside_it() -> None:
     assert "chance" not in fallen_most(scored_of(steep))
     risen = {level: (base, (10, 10)) for level, (base, _) in ANSWERS.items()}
     assert fallen_most(scored_of(risen)) == ""
+
+
+def levels_of(source: np.random.Generator, *fallen: float) -> Scored:
+    """Seven levels of forty problems: base and solvers solve .6 of each, but for the first ones, which fell so far."""
+
+    def right(share: float) -> list[float]:
+        return [float(each) for each in source.random(40) < share]
+
+    shares = [0.6 - fall for fall in fallen] + [0.6] * (7 - len(fallen))
+    strata = {f"level {level}": [(right(share), right(0.6))] for level, share in enumerate(shares, 2)}
+    return Scored(1, "tiny", [], seed=0, strata=strata)
+
+
+def test_a_fall_that_would_be_sure_of_one_level_may_be_chance_of_several() -> None:
+    several = scored_of(ANSWERS | {10: (5, (0, 0))})
+    assert several.by_stratum["level 10"].gain.high < 0
+    assert fallen_most(several).endswith("which may be chance")
+    alone = replace(several, strata={"level 10": several.strata["level 10"]})
+    assert fallen_most(alone).startswith("Of all levels level 10") and "chance" not in fallen_most(alone)
+
+
+@pytest.mark.thorough
+def test_the_lowest_of_many_levels_is_seldom_called_sure_by_chance() -> None:
+    source = np.random.default_rng(0)
+    told = [fallen_most(levels_of(source)) for _ in range(200)]
+    assert sum(bool(each) and "chance" not in each for each in told) <= 200 * 0.05
+    real = [fallen_most(levels_of(source, 0.55)) for _ in range(10)]
+    named = [each for each in real if each.startswith("Of all levels level 2 fell most")]
+    assert len(named) >= 9, "another level may fall further by chance"
+    assert not [each for each in named if "chance" in each]
 
 
 def test_the_plot_joins_base_and_solvers_at_every_level() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import pickle
 import zlib
@@ -73,6 +74,25 @@ def test_a_subclass_counts_as_its_type_and_an_object_as_nothing() -> None:
 def test_what_is_no_packed_value_is_refused(text: str) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
         decode(text)
+
+
+COLLIDING = [hex(number * (2**61 - 1)) for number in range(100_000)]
+"""Integers whose hash is 0: a set compares each with all before it."""
+
+
+@pytest.mark.parametrize("name", ["s", "d"])
+def test_sets_and_dicts_of_colliding_keys_are_refused(name: str) -> None:
+    items = [["i", number] for number in COLLIDING]
+    with pytest.raises(ValueError, match="of one hash"):
+        decode(json.dumps([name, items if name == "s" else [[item, 1] for item in items]]))
+    assert len(decode(json.dumps(["l", items]))) == len(COLLIDING)
+
+
+def test_a_list_of_colliding_numbers_is_no_right_set() -> None:
+    answer = [int(number, 16) for number in COLLIDING]
+    assert right("similar_elements", [], answer, answer, 0) is False
+    assert right("similar_elements", [], answer[:1000] * 3, answer[:1000], 0) is True
+    assert right("similar_elements", [], [7] * 10_000 + [8], [8, 7], 0) is True, "equal numbers are one"
 
 
 @pytest.mark.parametrize(

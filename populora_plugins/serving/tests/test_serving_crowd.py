@@ -8,6 +8,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -176,6 +177,36 @@ def test_who_leaves_ends_what_is_sampled_for_it_alone(fleet: Fleet, stream: bool
     assert counts["populora_batches_total"] == counts["populora_abandoned_total"] == "1"
     drawn = int(counts['populora_completion_tokens_total{member="base"}'])
     assert 1 <= drawn - sum(len(each.token_ids) for each in alone) <= 3 < len(alone[longest].token_ids)
+
+
+class Endless(Held):
+    """A sampler that draws tokens until no one waits for them."""
+
+    over = False
+
+    def generate(self, requests, progress=None, drawn=None):  # type: ignore[no-untyped-def]
+        self.began.set()
+        while len(drawn([], [], [])) < len(requests):
+            time.sleep(0.001)
+        self.over = True
+        return []
+
+
+def test_the_end_of_an_endpoint_gives_up_the_batch_under_way_and_waits_for_it(fleet: Fleet) -> None:
+    endless = Endless(fleet.sampler)
+
+    async def end() -> None:
+        batcher = Batcher(endless, Metrics())  # type: ignore[arg-type]
+        asked = asyncio.create_task(batcher.complete([Request(None, (1,), 0, max_tokens=9)]))
+        working = asyncio.create_task(batcher.work())
+        await asyncio.to_thread(endless.began.wait, PATIENCE)
+        working.cancel()
+        await asyncio.to_thread(batcher.close)
+        assert endless.over
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(end())
 
 
 def _gone(address: str, pid: int) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from typer.testing import CliRunner
 
 from populora_core.commands.app import app
 from populora_core.config.load import Config
+from populora_core.config.sections import BaseSection
 from populora_core.runs.run import Run
+from populora_core.support import devices
 from populora_core.support.errors import ConfigError
 from populora_core.support.ports import require_free_port
 from populora_plugins.serving import endpoint, fleet
@@ -85,3 +89,41 @@ def test_a_taken_port_is_refused_before_members_are_loaded(
     assert isinstance(done.exception, ConfigError), done.output
     assert f"no server can listen on port {number}" in done.exception.problem
     require_free_port("127.0.0.1", number)  # once it is left
+
+
+class Loaded:
+    """A sampler that finds out, when it is closed, whether its GPU can be taken."""
+
+    free: bool | None = None
+
+    def __init__(self, locks: Path) -> None:
+        self._locks = locks
+
+    def close(self) -> None:
+        (lock,) = self._locks.glob("populora-*.lock")
+        with open(lock) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.free = True
+            except BlockingIOError:
+                self.free = False
+
+
+def test_an_engine_is_closed_while_its_gpu_is_still_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(devices, "LOCKS", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    run = Run.create(tmp_path / "run", Config(base=BaseSection(device="cuda")), "0" * 64)
+    loaded = Loaded(tmp_path)
+    monkeypatch.setattr(fleet, "open_fleet", lambda *given: SimpleNamespace(models=("best",), sampler=loaded))
+    monkeypatch.setattr(endpoint, "serve_fleet", interrupted)
+    with socket.create_server(("127.0.0.1", 0)) as left:
+        number = left.getsockname()[1]
+    done = CliRunner().invoke(app, ["serve", str(run.directory), "--port", str(number)])
+    assert "models: best" in done.output
+    assert loaded.free is False
