@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.analytics import questions
-from bench.harness import BenchRow, Taken, Work, median, single, timed
+from bench.harness import BenchRow, Taken, Timed, median, single, timed
 from made_runs.filled import commit_stage
 from made_runs.scaled import GENERATION, ScaledRun
 from populora_core.config.sections import RatingSection
@@ -95,7 +95,7 @@ def measure(size: int, samples: int, say: Say) -> dict[str, list[Taken]]:
         scaled = ScaledRun(Path(folder, "run"), size)
         try:
             parts = Parts(scaled, Path(folder))
-            work: dict[str, Work] = {
+            work: dict[str, Timed] = {
                 "match": lambda: parts.stage("match"),
                 "grade": lambda: parts.stage("grade"),
                 "ratings": parts.ratings,
@@ -153,7 +153,7 @@ class Parts:
                 catalogue.query(sql).arrow()
 
     @contextmanager
-    def storing(self) -> Iterator[Work]:
+    def storing(self) -> Iterator[Timed]:
         """Commits the generation to a run directory that is new, beside adapters that shards have written."""
         run = Run(self.folder / "stored", self.scaled.run.config, self.scaled.run.record)
         adapters = {

@@ -361,6 +361,7 @@ def test_locked_sql_reads_the_named_runs_alone(hostile_run: Path, sql: str) -> N
         "SHOW TABLES",
         "WITH p AS (FROM problems) SELECT count(*) FROM p",
         "PIVOT attempts ON verdict USING count(*)",
+        "PIVOT attempts ON verdict USING count(*); -- é;",
         "FROM (PIVOT attempts ON verdict USING count(*)); ",
     ],
 )

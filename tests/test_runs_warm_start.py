@@ -106,7 +106,7 @@ def test_founders_without_an_adapter_are_born_as_ever(tmp_path: Path, layout: Ad
     run = founded(tmp_path / "warm", warm({"students": [tmp_path / "a"]}))
     plain = founded(tmp_path / "cold", small_config())
     for each, told in (
-        (run, "1 of 5 members from an adapter of yours, the others from the base model"),
+        (run, "1 of 5 members starts from an adapter of yours, the others from the base model"),
         (plain, "every adapter starts as the base model"),
     ):
         assert generation_lines(each.directory, 0, 3)[0] == f"the population is founded: {told}"

@@ -132,7 +132,8 @@ def _start(directory: Path) -> str:
     theirs = "an adapter of yours" if warm in (1, members) else "adapters of yours"
     if warm == members:
         return f"every member starts from {theirs}"
-    return f"{warm} of {members} members from {theirs}, the others from the base model"
+    start = "starts" if warm == 1 else "start"
+    return f"{warm} of {members} members {start} from {theirs}, the others from the base model"
 
 
 def generation_line(summary: GenerationSummary, generations: int) -> str:

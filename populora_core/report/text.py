@@ -95,7 +95,8 @@ def markdown_text(text: str) -> str:
 
 def markdown_name(text: str, mark: str = "`") -> str:
     """A name in the type of code, or between other marks; text of other signs is shown as it is, without."""
-    return f"{mark}{text}{mark}" if re.fullmatch(r"[\w.:/@+-]{1,200}", text) else markdown_text(text)
+    signs = r"[\w.:/@+-]" if mark else r"[\w.+-]"  # without marks an address would be a link
+    return f"{mark}{text}{mark}" if re.fullmatch(signs + "{1,200}", text) else markdown_text(text)
 
 
 def markdown_block(text: str) -> str:

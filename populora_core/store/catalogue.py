@@ -262,8 +262,10 @@ def _require_selection(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 def _is_table(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     """True if a statement can be read from, as a PIVOT can and a COPY of one cannot."""
+    text = sql.encode()  # DuckDB counts in bytes
+    end = next((at for at, _ in duckdb.tokenize(sql) if text[at : at + 1] == b";"), len(text))
     try:
-        return len(connection.extract_statements(f"FROM ({sql.rstrip().removesuffix(';')}\n)")) == 1
+        return len(connection.extract_statements(f"FROM ({text[:end].decode()}\n)")) == 1
     except duckdb.Error:
         return False
 
