@@ -30,7 +30,6 @@ from bench.adapters import ours
 from bench.harness import BenchRow, median, ratio, single, status_kib, wall_seconds
 from bench.real_work import GrpoStep, RealDecoding, RealLearning, vocabulary_of
 from populora_core.config.sections import BaseSection
-from populora_core.model.base import output_layer
 from populora_core.model.stacked import StackedAdapters
 from populora_core.sampler.torch_sampler import TorchSampler
 from populora_core.support.aliases import Say
@@ -120,7 +119,7 @@ def decoding(
 ) -> list[BenchRow]:
     parameters = [parameter for parameter in stacked.model.parameters() if parameter.dim() > 1]
     embedding = stacked.model.get_input_embeddings().weight
-    tied = output_layer(stacked.model).weight is embedding
+    tied = stacked.model.get_output_embeddings().weight is embedding
     read = sum(parameter.numel() for parameter in parameters) - (0 if tied else embedding.numel())
     floor = max(2 * read / bandwidth, 2.0 * read * count / rate)
     asked = stacked.layout, vocabulary_of(stacked.model), count

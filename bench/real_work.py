@@ -18,7 +18,6 @@ from populora_core.learner.packing import LONG_PACK, pack_beginnings
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.model.adapter_files import WEIGHTS, write_peft
-from populora_core.model.base import output_layer
 from populora_core.model.layout import AdapterLayout
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
@@ -105,7 +104,7 @@ class RealLearning:
         read = sum(pack.length for pack in pack_beginnings(self.rows, LONG_PACK))
         told = sum(len(row.completion_ids) for row in self.rows)
         linear = sum(slot.in_features * slot.out_features for slot in self._stacked.layout.modules)
-        return 4.0 * (read * linear + told * output_layer(self._stacked.model).weight.numel())
+        return 4.0 * (read * linear + told * self._stacked.model.get_output_embeddings().weight.numel())
 
 
 class GrpoStep:

@@ -32,7 +32,7 @@ from populora_core.learner.packing import (
 )
 from populora_core.learner.rows import TrainingRow, UpdateRules, UpdateStats, moving
 from populora_core.model.attention import attention_window
-from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.base import hidden_states
 from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
 from populora_core.planning.memory import STEP_NUMBERS, Workload, estimate, shape_of
@@ -221,7 +221,7 @@ def _accumulate(
     with torch.enable_grad(), stacked.routed(slots, batch.input_ids.shape[1]):
         states = hidden_states(model, input_ids=input_ids, use_cache=False, **attention)
         found = backward_policy_gradient(
-            output_layer(model),
+            model.get_output_embeddings(),
             states.flatten(0, 1).index_select(0, where),
             targets=torch.from_numpy(batch.targets).to(device),
             old_logprobs=torch.from_numpy(batch.old_logprobs).to(device, real),

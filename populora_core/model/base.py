@@ -222,11 +222,6 @@ def hidden_states(model: PreTrainedModel, **inputs: Any) -> Tensor:
     return model.base_model(**inputs).last_hidden_state
 
 
-def output_layer(model: PreTrainedModel) -> Any:
-    """The layer that turns hidden states [..., d] into logits [..., V]."""
-    return model.get_output_embeddings()
-
-
 def require_files(folder: Path, weights: bool = True) -> None:
     """Raise BaseModelError unless the folder has all parts of a checkpoint; reads none of them.
 
@@ -281,7 +276,7 @@ def _require_supported(model: PreTrainedModel) -> None:
         if layer is not head and inputs[0].shape[:-1] != probe.shape:
             flat.append(f"{list(inputs[0].shape)} for a text of {probe.shape[1]} tokens")
 
-    head = output_layer(model)
+    head = model.get_output_embeddings()
     seeing = [each.register_forward_pre_hook(look) for each in model.modules() if isinstance(each, nn.Linear)]
     seeing.append(
         head.register_forward_hook(lambda layer, inputs, output: given.extend((inputs[0], output.clone())))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from populora_core.model.base import hidden_states, output_layer
+from populora_core.model.base import hidden_states
 from populora_core.model.exact import in_float32
 from populora_core.model.stacked import StackedAdapters
 
@@ -39,7 +39,7 @@ def rounded_logprobs(
     ids = torch.tensor([[*prompt_ids, *completion_ids]], device=stacked.device)
     with stacked.adding_to_base(), stacked.routed([stacked.slot(member_id)]):
         states = hidden_states(stacked.model, input_ids=ids[:, :-1], use_cache=False)
-        logits = output_layer(stacked.model)(states[0, len(prompt_ids) - 1 :])
+        logits = stacked.model.get_output_embeddings()(states[0, len(prompt_ids) - 1 :])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     targets = ids[0, len(prompt_ids) :, None]
     return tuple(torch.log_softmax(logits / temperature, dim=-1).gather(-1, targets).squeeze(-1).tolist())

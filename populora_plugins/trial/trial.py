@@ -46,7 +46,7 @@ class Measure:
     """A share that was measured, and the range that it should be in.
 
     Attributes:
-        alike: how many of the total tell as much as a single independent one.
+        design_effect: how many of the total tell as much as a single independent one.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Measure:
     total: int
     least: float
     most: float = 1.0
-    alike: float = 1.0
+    design_effect: float = 1.0
 
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's, 95 %, of as many as tell something new; everything where nothing was counted."""
         if not self.total:
             return 0.0, 1.0
-        z, p, n = 1.96, self.hits / self.total, self.total / self.alike
+        z, p, n = 1.96, self.hits / self.total, self.total / self.design_effect
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5 / (1 + z * z / n)
         return max(0.0, middle - half), min(1.0, middle + half)
@@ -127,12 +127,12 @@ class TypeTrial:
         Attempts at one problem are alike, so the interval of `answers readable` is over problems.
         """
         read = [sum(verdict not in ANSWER_ERRORS for verdict in group) for group in self.groups]
-        alike = design_effect(read, [*map(len, self.groups)])
+        effect = design_effect(read, [*map(len, self.groups)])
         rates = [group.count(AttemptVerdict.CORRECT) for group in self.groups if len(group) == GROUP]
         mixed = sum(0 < right < GROUP for right in rates)
         return [
             Measure("proposals valid", self.valid, self.proposals, 0.35),
-            Measure("answers readable", sum(read), self.answers, 0.95, alike=alike),
+            Measure("answers readable", sum(read), self.answers, 0.95, design_effect=effect),
             Measure("own problems solved greedily", self.greedy, self.greedily_asked, 0.15, 0.6),
             Measure(f"groups of {GROUP} mixed", mixed, len(rates), 0.3),
         ]
@@ -179,7 +179,7 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.proposals} proposals ...")
             asked = [(trial.problem_type, _drawn(seeds, rng)) for _ in range(LEAST)]
             with _timing(trial) as drew:
-                draws = ids.draw_seed(self.seed, trial.problem_type, turn)
+                draws = ids.draw_seed(self.seed, "propose", trial.problem_type, turn)
                 rows, checks = self.arena.propose(None, asked, draws, self.proposing)
                 drew(rows)
             for row, check in zip(rows, checks, strict=True):
@@ -194,7 +194,7 @@ class Trying:
             self.told(f"{trial.problem_type}: {trial.answers} attempts ...")
             problems = trial.problems[start : start + step]
             with _timing(trial) as drew:
-                draws = ids.draw_seed(self.seed, trial.problem_type, start)
+                draws = ids.draw_seed(self.seed, "solve", trial.problem_type, start)
                 rows, judged = self.arena.solve(None, problems, GROUP, draws, self.answering)
                 drew(rows)
             trial.answer = trial.answer or _shown(rows[0])
