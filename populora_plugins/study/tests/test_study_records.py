@@ -19,7 +19,15 @@ from populora_plugins.study.frontier import SOLVED
 from populora_plugins.study.judgement import Claim, ClaimResult, Verdict
 from populora_plugins.study.outcomes import outcomes_table
 from populora_plugins.study.statistics import Test, two_samples
-from populora_plugins.study.summary import ALL, AVERAGE, MOST_BYTES, Summary, recorded_by, stage_versions
+from populora_plugins.study.summary import (
+    ALL,
+    AVERAGE,
+    MOST_BYTES,
+    Summary,
+    read_summary,
+    recorded_by,
+    stage_versions,
+)
 from populora_plugins.study.tables import claims_table
 from populora_plugins.study.verdicts import VERDICTS, Results, as_json, read_results
 
@@ -239,6 +247,15 @@ def test_the_log_says_how_the_study_on_a_real_model_stands() -> None:
         test = answer.test
         ends = (signed(-100 * end, 1).lstrip("+") for end in (test.value, test.high, test.low))
         assert sentence.format(*ends) in page
+
+
+def test_a_run_of_the_real_study_made_again_has_the_same_figures() -> None:
+    first, again = (
+        read_summary(COMMITTED.with_name(folder) / "frozen-teacher-seed-0000.parquet")
+        for folder in ("study-real", "real-again")
+    )
+    assert first.origin.seconds != again.origin.seconds  # two runs, not one file twice
+    assert first.values and first.values == again.values
 
 
 def three(score: float) -> str:
