@@ -39,8 +39,8 @@ class Point:
 def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
     """Every evaluated generation of a run, oldest first, by the mean over its members; the base is left out.
 
-    Left out too are evaluations by another version of the suite, whose problems differ, and of other members: a mean
-    over the best does not compare with one over all.
+    Left out too are evaluations by another version of the suite, whose problems differ, by other rules than the
+    newest, and of other members: a mean over the best does not compare with one over all.
 
     Args:
         members: the evaluated ones: all, best, or a member's id.
@@ -60,8 +60,12 @@ def trend(run: Run, suite: Suite, members: str = "all") -> list[Point]:
 
 
 def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[int]:
-    """The generations with a whole evaluation of these members by this very suite, oldest first."""
-    found = []
+    """The generations with a whole evaluation of these members by this very suite, oldest first.
+
+    A grader's version or the rows of a data set may have changed since some of them, which the suite's text does not
+    say: those remain whose problems were judged as the newest one's.
+    """
+    found: dict[int, object] = {}
     for folder in generation_dir(run.directory, 0).parent.glob(f"[0-9]*/{EVALUATION}{suite.suite}"):
         manifest = read_manifest(folder)
         if (
@@ -70,8 +74,9 @@ def evaluated_generations(run: Run, suite: Suite, members: str = "all") -> list[
             and selection(manifest) == members
             and intact(folder, manifest)
         ):
-            found.append(int(folder.parent.name))
-    return sorted(found)
+            found[int(folder.parent.name)] = manifest.config.get("problems")
+    newest = found[max(found)] if found else None
+    return sorted(number for number, problems in found.items() if problems == newest)
 
 
 def _members_items(run: Run, generation: int, suite: Suite) -> list[EvaluationItemRow]:

@@ -8,5 +8,6 @@ from conftest import (  # noqa: F401
     nobody_cuts_the_power,
     pytest_itemcollected,
     sandbox,
+    shared_folder,
 )
 from small_study import small  # noqa: F401

@@ -46,9 +46,15 @@ if PROFILE == "same":
     # would follow from which tests it has run before.
     providers._get_local_constants = lambda: providers._local_constants
 
-# Tests keep no answer and no key in the home of whoever runs them; their subprocesses inherit this.
+# Tests keep no answer and no key in the home of whoever runs them, write to no Prefect server of theirs, and start
+# with none of their permissions; their subprocesses inherit this. `make audit` alone reads a run of theirs, which may
+# name code that they trust.
+CALLERS = ("PREFECT_", "POPULORA_SHARED") + (() if os.environ.get("POPULORA_RUN") else (trust.VARIABLE,))
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one user's key for all processes: they share finished runs
+    for setting in [name for name in os.environ if name.startswith(CALLERS)]:
+        del os.environ[setting]
     os.environ[owner.FOLDER] = tempfile.mkdtemp(prefix="populora-tests-config-")
+    os.environ["PREFECT_HOME"] = os.path.join(os.environ[owner.FOLDER], "prefect")
     atexit.register(shutil.rmtree, os.environ[owner.FOLDER], ignore_errors=True)
 trust.remember(["base_model.anchors:tiny"])  # what shared runs name, whichever process of the tests made them
 
@@ -229,35 +235,42 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of this session share; the environment of one may name those of another session."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def finished(shared_folder: Path) -> Path:
     """A finished run of three generations; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished", lambda to: start(to, chosen_here(small_config())))
+    return _made_once(shared_folder, "finished", lambda to: start(to, chosen_here(small_config())))
 
 
 @pytest.fixture(scope="session")
-def finished_solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_solo(shared_folder: Path) -> Path:
     """A finished run of a single agent; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_solo", lambda to: start(to, small_config(**SOLO)))
+    return _made_once(shared_folder, "finished_solo", lambda to: start(to, small_config(**SOLO)))
 
 
 @pytest.fixture(scope="session")
-def finished_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_with_a_past(shared_folder: Path) -> Path:
     """A finished run in which past members play; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_with_a_past", lambda to: start(to, small_config(**PAST)))
+    return _made_once(shared_folder, "finished_with_a_past", lambda to: start(to, small_config(**PAST)))
 
 
 @pytest.fixture(scope="session")
-def finished_and_bred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_and_bred(shared_folder: Path) -> Path:
     """A finished run whose members inherit hyperparameters, on two islands; read it, never write to it."""
-    return _made_once(tmp_path_factory, "finished_and_bred", lambda to: start(to, small_config(**BRED)))
+    return _made_once(shared_folder, "finished_and_bred", lambda to: start(to, small_config(**BRED)))
 
 
 @pytest.fixture(scope="session")
-def finished_fork(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_fork(finished: Path, shared_folder: Path) -> Path:
     """A finished run whose first two generations are another's; read it, never write to it."""
     source = Run.open(finished)
     config = apply_overrides(source.config, FORKED)
-    return _made_once(tmp_path_factory, "finished_fork", lambda to: fork(source, 2, to, config))
+    return _made_once(shared_folder, "finished_fork", lambda to: fork(source, 2, to, config))
 
 
 UNTIL = "POPULORA_TESTS_UNTIL"
@@ -336,10 +349,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(f"  {count:5,}  {file}")
 
 
-def _made_once(tmp_path_factory: pytest.TempPathFactory, name: str, begin: Callable[[Path], Run]) -> Path:
+def _made_once(shared: Path, name: str, begin: Callable[[Path], Run]) -> Path:
     """The run of that name, which all test processes share: the first that asks makes it."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     directory, done = shared / name, shared / f"{name}.done"
     with FileLock(shared / f"{name}.lock"):
         if not done.exists():

@@ -70,8 +70,9 @@ def with_a_column(copy: Path) -> list[str]:
 
 
 def in_copy(copy: Path, *words: str) -> None:
-    """Have Python do this in a copy of the tree, with the copy's modules."""
-    subprocess.run([sys.executable, *words], cwd=copy, check=True, env=os.environ | {"PYTHONPATH": str(copy)})
+    """Have Python do this in a copy of the tree, with the copy's modules; it belongs to no session of pytest."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    subprocess.run([sys.executable, *words], cwd=copy, check=True, env=outside | {"PYTHONPATH": str(copy)})
 
 
 def report() -> Iterator[str]:

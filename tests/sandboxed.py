@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+from functools import cache
+
 import pytest
 
 from populora_core.sandbox.backends import SandboxKind, open_sandbox
@@ -15,11 +20,33 @@ SQUARE = "def f(x):\n    return x * x"
 LOOP = "def f(x):\n    while True:\n        pass"
 
 
+@cache
+def possible(kind: str) -> bool:
+    """True where this machine has what such a sandbox needs, as a program that is not ours finds."""
+    user = "" if os.geteuid() == 0 else "--map-root-user"
+    if kind == "bubblewrap":
+        probe = "bwrap --unshare-all --ro-bind / / true"
+    elif kind == "launcher":
+        probe = f"unshare {user} --mount --pid --net --ipc --uts --fork true"
+    elif kind == "docker":
+        from populora_core.sandbox.containers import image_tag  # the docker client is slow to import
+
+        probe = f"docker image inspect {image_tag()}"
+    else:
+        return False
+    try:
+        return subprocess.run(shlex.split(probe), capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
 def opened(kind: SandboxKind, limits: Limits = LIMITS, **more: int) -> SandboxPool:
-    """A sandbox with two workers; the test is skipped where this machine cannot have it."""
+    """A sandbox with two workers; the test is skipped where this machine cannot have it, but not where ours fails."""
     try:
         pool = open_sandbox(kind, limits, workers=2, **more)
     except SandboxUnavailable as error:
+        if possible(kind):
+            raise
         pytest.skip(str(error))
     assert isinstance(pool, SandboxPool)
     return pool

@@ -130,6 +130,7 @@ def test_the_command_scores_what_peft_saved_beside_its_base(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "│ theirs │" in done.stdout and "│ base   │" in done.stdout, done.stdout
     assert "bundled:tiny, float32, cpu, dialect compact" in done.stdout
+    assert "test half" in done.stdout and "after generation" not in done.stdout, "it is of no run"
 
 
 def test_an_adapter_is_scored_in_the_dialect_that_is_named(exported: tuple[Run, str, Path]) -> None:

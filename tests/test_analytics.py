@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -347,6 +348,27 @@ def test_a_block_is_full_after_so_many_attempts(tmp_path):
     write_run(tmp_path, generations=5)
     assert [block.generations for block in compact(tmp_path, rows=4)] == [range(0, 3), range(3, 5)]
     assert compact(tmp_path, rows=4) == []
+
+
+@pytest.mark.parametrize("older", [[1], [1, 2]], ids=["some", "all"])
+def test_a_column_that_an_older_version_did_not_write_is_null_in_a_block(tmp_path, monkeypatch, older):
+    write_run(tmp_path, generations=2)
+    before = replace(TABLES["updates"], columns=tuple(c for c in TABLES["updates"] if c.name != "steps"))
+    for generation in older:
+        rows = [
+            {name: value for name, value in row.items() if name != "steps"}
+            for row in generation_tables(generation)["update"]["updates"]
+        ]
+        with monkeypatch.context() as patch:
+            patch.setitem(TABLES, "updates", before)
+            commit_stage(tmp_path, generation, "update", {"updates": rows}, version=0)
+    sql = "SELECT generation, member_id, tokens, steps FROM updates ORDER BY ALL"
+    with Catalogue(tmp_path) as run:
+        told = run.rows(sql)
+    assert [block.generations for block in compact(tmp_path, generations=3)] == [range(3)]
+    with Catalogue(tmp_path) as run:
+        assert run.rows(sql) == told
+    assert {row["generation"] for row in told if row["steps"] is None} == set(older)
 
 
 def test_only_whole_generations_go_into_blocks(tmp_path):

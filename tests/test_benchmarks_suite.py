@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -271,6 +272,22 @@ def test_overlap_is_what_is_shared() -> None:
     assert contamination(problems, []).mean_share == 0.0
     assert contamination([*problems, problems[0]], []).items == 2, "asked twice, it counts once"
     assert contamination(problems, ["five six seven"]).highest == 1.0, "a short text is one run"
+
+
+def test_no_run_of_words_is_kept_that_the_suite_does_not_have() -> None:
+    """Memory follows the suite, however many problems a run has."""
+
+    def peak(count: int) -> int:
+        documents = (" ".join(f"w{number}-{word}" for word in range(60)) for number in range(count))
+        tracemalloc.start()
+        try:
+            assert contamination(["one two three"], documents).documents == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    assert peak(200) < 2 * peak(10)
 
 
 def test_a_problem_is_read_in_the_columns_that_people_can_read() -> None:

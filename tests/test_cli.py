@@ -285,6 +285,14 @@ def test_verify_runs_a_dictionary_in_the_order_that_was_written() -> None:
     ]
 
 
+@pytest.mark.sandbox
+@pytest.mark.parametrize(("options", "status"), [((), "nondeterministic"), (("--once",), "ok")])
+def test_verify_runs_a_program_twice_unless_told_otherwise(options: tuple[str, ...], status: str) -> None:
+    job = {"id": "a", "program": "def f(x):\n return hash('a')", "inputs": ["(1,)"]}
+    done = populora("verify", "-", *options, stdin=json.dumps(job))
+    assert json.loads(done.stdout)["status"] == status, done
+
+
 def test_verify_names_a_line_that_is_not_a_job() -> None:
     done = populora("verify", "-", stdin='{"id": "a"}\n')
     assert done.returncode == ERROR

@@ -24,7 +24,7 @@ from store_run import commit_stage, generation_tables, write_run
 from populora_core.commands.answers import LONGEST, format_of, print_answer, row_table, save_answer
 from populora_core.config.load import load_config
 from populora_core.runs.heartbeat import HEARTBEAT, Beat
-from populora_core.runs.run import Run, open_runs
+from populora_core.runs.run import Run, RunLeftOut, open_runs
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.views import VIEWS
 from populora_core.support.errors import EXIT_ERROR, ConfigError, PopuloraError, RunDirectoryError
@@ -288,6 +288,23 @@ def test_a_folder_and_a_pattern_name_all_runs_in_them(hostile_run: Path, tmp_pat
         assert [run.directory.name for run in open_runs(places)] == ["seed-0", "seed-1"]
     with pytest.raises(RunDirectoryError, match="notes is not a run directory"):
         open_runs([tmp_path / "seed-0", tmp_path / "notes"])
+
+
+def test_of_a_folder_or_a_pattern_a_run_that_cannot_be_opened_is_left_out(
+    hostile_run: Path, tmp_path: Path
+) -> None:
+    for name in ("seed-0", "seed-1"):
+        shutil.copytree(hostile_run, tmp_path / name)
+    record = tmp_path / "seed-1" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"format": 2}))
+    for place in (tmp_path, tmp_path / "seed-*"):
+        with pytest.warns(RunLeftOut, match=r"seed-1 is left out: .*another version; populora inspect "):
+            assert [run.directory.name for run in open_runs([place])] == ["seed-0"]
+    with pytest.raises(RunDirectoryError, match="another version"):
+        open_runs([tmp_path / "seed-0", tmp_path / "seed-1"])
+    shutil.rmtree(tmp_path / "seed-0")
+    with pytest.raises(RunDirectoryError, match="another version"):
+        open_runs([tmp_path])
 
 
 def test_a_run_that_is_there_is_asked_before_those_that_its_name_would_match(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from command import populora
-from conftest import GENERATIONS, ran, small_config
+from conftest import GENERATIONS, ran, small_config, start
 from store_run import write_run
 from typer.testing import CliRunner
 
@@ -25,7 +25,7 @@ from populora_core.commands.training import trainer
 from populora_core.lifecycle import loop
 from populora_core.runs.heartbeat import HEARTBEAT, Beat
 from populora_core.runs.run import Run
-from populora_core.support.errors import EXIT_INTERRUPTED
+from populora_core.support.errors import EXIT_INTERRUPTED, ConfigError
 from populora_core.support.shipped import REPOSITORY
 from populora_core.terminal.screen import Screen
 
@@ -85,6 +85,42 @@ def test_what_is_asked_for_decides(asked: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PREFECT_API_URL", URL)
     taken: Callable[..., object] = trainer(asked)
     assert (taken is loop.train) is not asked
+
+
+WITHOUT_HOME = """
+import os, pwd
+
+def unknown(uid):
+    raise KeyError(uid)
+
+os.environ.pop("HOME", None)
+pwd.getpwuid = unknown
+from populora_core.commands.app import main
+main()
+"""
+
+
+def test_a_user_without_a_home_does_without_prefect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user id is in no list of users; Prefect cannot even be imported there."""
+    run = start(tmp_path / "run", small_config())
+    for home in ({}, {"PREFECT_HOME": str(tmp_path / "prefect")}):
+        reaped = ran(
+            [sys.executable, "-c", WITHOUT_HOME, "reap", run.directory],
+            cwd=REPOSITORY,
+            env=os.environ | home,
+        )
+        assert (reaped.returncode, reaped.stdout) == (0, "nothing was left behind\n"), reaped.stderr
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setenv("PREFECT_API_URL", URL)
+    assert trainer(None) is loop.train
+    with pytest.raises(ConfigError, match="Prefect needs a home folder") as refused:
+        trainer(True)
+    assert "set HOME" in refused.value.fix
 
 
 @pytest.mark.parametrize("more", [["--seed", "7"], ["--truncate"], []], ids=str)

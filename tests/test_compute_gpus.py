@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,19 +16,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from conftest import small_config, start, wait_for
 
-from populora_core.compute.members import Lesson, Update, export
+from populora_core.compute.backends import Here
+from populora_core.compute.members import Found, Lesson, Update, export
 from populora_core.compute.shards import LocalCompute, Shards
 from populora_core.compute.work import Worker
+from populora_core.config.machinery import SamplerSection
 from populora_core.config.sections import AdapterSection, BaseSection, UpdateSection
 from populora_core.learner.rows import UpdateRules
-from populora_core.model.base import base_digest
+from populora_core.model.base import base_digest, load_base
+from populora_core.model.stacked import StackedAdapters
 from populora_core.model.state import MemberState
+from populora_core.runs.session import Session
 from populora_core.sampler.requests import Completion, Request
 from populora_core.sampler.spec import ModelSpec
 from populora_core.sampler.torch_sampler import TorchSampler
+from populora_core.stages.context import StageContext
+from populora_core.stages.engine import run_stage
 from populora_core.stages.sampling import deal
-from populora_core.support import devices, ids
+from populora_core.stages.table import Stage
+from populora_core.support import devices, ids, trust
 from populora_core.support.aliases import Progress
 from populora_core.support.devices import product_rate
 from populora_core.support.errors import ConfigError
@@ -50,6 +61,40 @@ class Look:
 def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "LOCKS", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7,1")
+
+
+class Elsewhere(Here):
+    """The machines of another package."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "watched"),
+    [("inline", "5"), ("local", "5,GPU-7"), (f"{__name__}:Elsewhere", "")],
+    ids=["inline", "local", "elsewhere"],
+)
+def test_a_stage_watches_the_gpus_that_its_run_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, watched: str
+) -> None:
+    asked, tool = tmp_path / "asked", tmp_path / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\necho "$*" > {asked}.part\nmv {asked}.part {asked}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(devices, "POLL_SECONDS", 0.0)
+    trust.remember([f"{__name__}:Elsewhere"])
+
+    def look(ctx: StageContext) -> None:
+        if watched:
+            wait_for(asked.exists)
+        ctx.extra["threads"] = [thread.name for thread in threading.enumerate()]
+
+    config = small_config(base={"device": "cuda"}, compute={"backend": backend, "shards": 2})
+    stage = Stage("look-on", 1, needs={}, gives=(), config=(), own={"of": "on"}, code=look)
+    with Session(start(tmp_path / "run", config)) as session:
+        session.__dict__["compute"] = SimpleNamespace(pids=())
+        told = run_stage(session, 0, stage).manifest.extra["threads"]
+    assert any("(watch)" in name for name in told) is bool(watched)
+    if watched:
+        assert f"--id={watched} " in asked.read_text()
 
 
 @pytest.mark.thorough
@@ -163,9 +208,8 @@ def test_what_the_torch_sampler_writes_does_not_depend_on_the_dealing() -> None:
             assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_an_update_tells_what_share_of_the_gpus_peak_it_reached(tmp_path: Path) -> None:
+def taught(worker: Worker, tmp_path: Path) -> Update:
     """Two answers to one prompt of 5 tokens, of 3 and 4 tokens; a third one has nothing to teach."""
-    worker = Worker(SPEC, threads=1)
     export(worker, {"a": MemberState.newborn(worker.layout.init_row(ids.generator(3, "a")))}, tmp_path)
     drawn = [[20, 21, 22], [20, 21, 22, 23], [20]]
     sampled = {
@@ -175,12 +219,42 @@ def test_an_update_tells_what_share_of_the_gpus_peak_it_reached(tmp_path: Path) 
     }
     pq.write_table(pa.table(sampled), tmp_path / "attempts.parquet")
     lessons = [Lesson("student", row, "a", advantage, 0) for row, advantage in enumerate((1.0, -1.0, 0.0))]
-    update = Update(
+    return Update(
         {"a": tmp_path / "a"},
         {"student": tmp_path / "attempts.parquet"},
         {"student": 1.0},
         [(lessons, UpdateRules(UpdateSection()))],
     )
+
+
+def test_the_time_of_an_update_has_none_of_what_is_read_and_proved_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    class Loading(Worker):
+        """A worker whose base takes an hour to come."""
+
+        def learn(self) -> StackedAdapters:
+            nonlocal now
+            now += 3600.0
+            return super().learn()
+
+    def step(done: int) -> None:
+        nonlocal now
+        now += done
+
+    worker = Loading(SPEC, threads=1)
+    update = taught(worker, tmp_path)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert update.run(worker, tmp_path / "learnt", step)["seconds"] == 2.0, (
+        "a second for each answer that teaches"
+    )
+
+
+def test_an_update_tells_what_share_of_the_gpus_peak_it_reached(tmp_path: Path) -> None:
+    worker = Worker(SPEC, threads=1)
+    update = taught(worker, tmp_path)
 
     def learnt(place: str) -> dict[str, Any]:
         return update.run(worker, tmp_path / place, lambda done: None)
@@ -195,6 +269,20 @@ def test_an_update_tells_what_share_of_the_gpus_peak_it_reached(tmp_path: Path) 
         layers * (4 * linear + 6 * worker.layout.dimension) + 7 * 4 * config.vocab_size * config.hidden_size
     )
     assert told["mfu"] == pytest.approx(needed / told["seconds"] / 1e9)
+
+
+def test_founders_leave_the_gpu_before_an_engine_with_a_base_of_its_own_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    residents = list[Sequence[str]]()
+    worker = Worker(replace(ON_GPUS, sampler=SamplerSection(engine="vllm")), threads=1)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: residents.append(worker.stacked.members))
+    worker.__dict__ |= {"base": load_base(TINY), "sampler": SimpleNamespace(rest=lambda: None)}
+    Found({"a": 1, "b": 2}, {}).run(worker, tmp_path, lambda done: None)
+    assert worker.stacked.members == ("a", "b")
+    worker.sampling()
+    assert residents == [()], "the cache is emptied of them, too"
+    assert worker.stacked.weights.numel() == 0
 
 
 def test_a_devices_peak_is_what_one_large_product_reaches() -> None:

@@ -29,11 +29,21 @@ def test_an_addition_is_one_short_file_and_its_test(example: Path) -> None:
 @pytest.mark.loop
 @pytest.mark.sandbox
 def test_a_column_takes_three_files_and_two_that_are_rendered(tmp_path: Path) -> None:
-    files = with_a_column(tmp_path)
+    copy = tmp_path / "copy"
+    files = with_a_column(copy)
     assert len(files) <= 5, files
     tests = ("store_rows", "store_catalogue", "report_data_contract", "stages_grade")
     in_copy(
-        tmp_path,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not thorough", "-k", "not mypy"),
+        copy,
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'made'}"),
+        *("-m", "not thorough", "-k", "not mypy"),
         *(f"tests/test_{name}.py" for name in tests),
+    )
+
+
+def test_a_copy_belongs_to_no_session_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a worker it would make its runs beside all temporary folders of the user, where later sessions find them."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    in_copy(
+        tmp_path, "-c", "import os, sys; sys.exit(any(name.startswith('PYTEST_') for name in os.environ))"
     )

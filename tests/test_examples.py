@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import ask
+from conftest import ask, small_config, start
 
 from examples import run_from_python
 from examples.add_sampler import Plain
@@ -23,8 +24,15 @@ from populora_core import (
     teacher_reward,
 )
 from populora_core.benchmarks.benchmark import benchmark
+from populora_core.compute.members import Update
+from populora_core.compute.shards import Compute
+from populora_core.compute.work import Committed, Shard, Work
+from populora_core.runs.session import Session
+from populora_core.stages.engine import run_generation
+from populora_core.store.adapters import WEIGHTS
 from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support import trust
+from populora_core.support.aliases import Progress
 from populora_core.support.errors import AdapterNotServed
 
 PLACES = (
@@ -91,6 +99,46 @@ def test_a_sampler_that_serves_the_bare_base_is_refused(
     )
     with pytest.raises(AdapterNotServed):
         run_from_python.play(tmp_path / "run", *small, *inline, generations=2)
+
+
+class Noted:
+    """A `Compute` that notes what work it is given."""
+
+    def __init__(self, inner: Compute) -> None:
+        self.inner, self.works = inner, list[Work]()
+
+    def run(self, shards: Sequence[Shard], progress: Progress | None = None) -> list[Committed]:
+        self.works += [shard.work for shard in shards]
+        return self.inner.run(shards, progress)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return self.inner.pids
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.mark.thorough
+def test_a_member_alone_on_its_shard_is_held_to_those_of_other_shards(tmp_path: Path) -> None:
+    config = small_config(
+        propose={"per_type": 3, "types": ("code_o",)},
+        solve={"attempts": 2},
+        population={"teachers": 1, "students": 1},
+        base={"dtype": "bfloat16"},
+        sampler={"engine": "examples.add_sampler:Plain"},
+        compute={"backend": "inline", "shards": 2},
+    )
+    run = start(tmp_path / "run", config)
+    with Session(run) as session:
+        noted = session.__dict__["compute"] = Noted(session.compute)
+        run_generation(session, 0)
+        run_generation(session, 1)
+    works = [work for work in noted.works if isinstance(work, Update)]
+    members = [name for work in works for name in work.members]
+    assert len(works) == len(members) == 2
+    for (own, other), work in zip((members, members[::-1]), works, strict=True):
+        assert work.others == {own: {other: run.adapter_folder(other, 0) / WEIGHTS}}
 
 
 def test_the_operator_breeds_what_it_promises() -> None:

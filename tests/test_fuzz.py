@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 from command import populora
-from shared_run import begin, make
+from conftest import write_lines
+from shared_run import MEMBER, begin, make
 from store_run import STUDENT, write_run
 
+from populora_core.benchmarks import fetched
 from populora_core.commands import answers
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.sandbox]
 
 SEED, OPTION_CASES, FILE_CASES = 11, 320, 220
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +35,15 @@ HOSTILE = (
     "adapters.rank=100000000", "sandbox.cpu_seconds=1e-300", "run.seed=true", "run.seed=1" + "0" * 4500, "run.seed=nan",
 )  # fmt: skip
 
+SUITE = """
+suite = "own"
+[[benchmarks]]
+benchmark = "gsm8k"
+dataset = "openai/gsm8k"
+config = "main"
+max_tokens = 32
+"""
+
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,12 +52,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(begin(folder / "run", "").directory)
     make(begin(folder / "first", (folder / "store").as_uri()).directory)
     shutil.copy(ROOT / "configs" / "quick.toml", folder / "config.toml")
-    shutil.copy(ROOT / "configs" / "suites" / "tiny.toml", folder / "suite.toml")
+    shutil.copy(ROOT / "configs" / "demo.toml", folder)  # which that extends
     study = (ROOT / "configs" / "study-tiny.toml").read_text()
     (folder / "study.toml").write_text(study.replace('config = "', f'config = "{ROOT}/configs/'))
-    (folder / "rows.jsonl").write_text('{"id": "1", "program": "def f(x): return x", "inputs": ["(1,)"]}\n')
+    write_lines(folder / "rows.jsonl", [{"id": "1", "program": "def f(x): return x", "inputs": ["(1,)"]}])
+    write_lines(folder / "gsm8k.jsonl", [{"question": "1 + 1?", "answer": "1 + 1 = 2\n#### 2"}])
+    (folder / "suite.toml").write_text(SUITE)
     (folder / "results").mkdir()
-    (folder / "results" / "verdicts.json").write_text('{"study": {}}')
+    shutil.copy(ROOT / "bench" / "results" / "study-1" / "verdicts.json", folder / "results")
     return folder
 
 
@@ -62,32 +75,35 @@ def commands(at: Path) -> dict[str, list[str]]:
         "query": ["query", run, "SELECT count(*) FROM problems", "--format", "json"],
         "report": ["report", run, "--output", f"{at}/report.html"],
         "prune": ["prune", run, "--keep", "1", "--every", "0", "--dry-run"],
-        "export": ["export", run, STUDENT, "--to", new, "--generation", "1", "--base-name", "a/b"],
+        "export": ["export", f"{at}/first", MEMBER, "--to", new, "--generation", "0", "--base-name", "a/b"],
         "fork": ["fork", run, "--generation", "1", "--to", new, "--set", "run.seed=3"],
         "pull": ["pull", store, new],
         "store check": ["store", "check", store],
         "store sweep": ["store", "sweep", store, "--days", "7", "--dry-run"],
         "study": ["study", "--config", f"{at}/study.toml", "--dry-run"],
         "study report": ["study", "report", f"{at}/results", "--output", f"{at}/study.html"],
-        "suite fetch": ["suite", "fetch", "counting", "--from", f"{at}/results", "--suite", f"{at}/suite.toml"],
-        "bench": ["bench", "nothing", "--samples", "3"],
-        "doctor": ["doctor", "--require", "anything"],
-        "verify": ["verify", f"{at}/results/none.jsonl", "--time-limit", "1", "--memory-limit", "32"],
+        "suite fetch": ["suite", "fetch", "gsm8k", "--from", f"{at}/gsm8k.jsonl", "--suite", f"{at}/suite.toml"],
+        "doctor": ["doctor", "--require", "sandbox"],
+        "verify": ["verify", f"{at}/rows.jsonl", "--time-limit", "1", "--memory-limit", "32"],
     }  # fmt: skip
 
 
 READERS = {
     "config.toml": ("run",),
+    "rows.jsonl": ("verify",),
+    "gsm8k.jsonl": ("suite fetch",),
     "suite.toml": ("suite fetch",),
     "study.toml": ("study",),
     "results/verdicts.json": ("study report",),
-    "run/run.json": ("inspect", "query", "report", "prune", "export", "fork"),
+    "run/run.json": ("inspect", "query", "report", "prune", "fork"),
     "run/redraws.json": ("inspect", "fork"),
     "run/heartbeat.json": ("inspect",),
     "run/generations/0001/solve/manifest.json": ("inspect", "inspect a stage", "query", "report", "fork"),
     "run/generations/0001/solve/attempts.parquet": ("inspect a problem", "query", "report"),
-    "run/generations/0002/evolve/population.parquet": ("inspect a member", "export", "prune"),
+    "run/generations/0002/evolve/population.parquet": ("inspect a member", "prune"),
     "run/catalogue.duckdb": ("query", "inspect", "report"),
+    "first/run.json": ("export",),
+    "first/members": ("export",),
     "store/run.json": ("pull", "store sweep"),
     "store/history/000001": ("pull",),
     "store/stages": ("pull", "store sweep"),
@@ -106,6 +122,14 @@ def said(arguments: list[str]) -> str:
 @pytest.fixture(autouse=True)
 def _kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(fetched.FOLDER_VARIABLE, str(tmp_path / "benchmarks"))
+
+
+@pytest.mark.parametrize("name", commands(Path()))
+def test_what_is_damaged_works_undamaged(source: Path, name: str) -> None:
+    done = populora(*commands(source)[name])
+    shutil.rmtree(source / "new", ignore_errors=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("part", range(8))

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from command import populora
 from conftest import PATIENCE, small_config, start
 from prefect.client.schemas.objects import FlowRun
 from prefect.flows import load_flow_from_entrypoint
@@ -22,7 +23,7 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.names import generate_slug
 
 import flows
-from flows import launch
+from flows import launch, ui
 from flows.below import below
 from flows.finished import joined
 from flows.forms import chosen_runs, in_the_form, is_random, run_folder
@@ -160,6 +161,13 @@ def test_runs_are_compared_in_a_folder_whose_name_fits_a_disk() -> None:
     assert joined(["one", "two"]) == "one-and-two"
     many = [f"2026-11-26-12000{number}-frontier" for number in range(9)]
     assert len(joined(many)) < 255 and joined(many) != joined([*many[:-1], "other"])
+
+
+def test_the_ui_runs_as_many_at_a_time_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(ui, "serve", lambda port, limit, say: asked.append(limit))
+    assert populora("ui", "--limit", 3).returncode == 0
+    assert asked == [3]
 
 
 def test_a_second_ui_under_one_prefect_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

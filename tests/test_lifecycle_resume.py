@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,16 @@ from conftest import GENERATIONS, commits, contents, small_config, start
 
 from populora_core.config.load import apply_overrides
 from populora_core.lifecycle import loop
-from populora_core.lifecycle.loop import fork, rerun, train
+from populora_core.lifecycle.loop import fork, rerun, supersede_later, train
 from populora_core.report.write import outdated
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.runs.trackers import TRACKERS, GenerationFigures
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 from populora_core.stages.engine import is_done, run_generation
-from populora_core.stages.table import LOOP
+from populora_core.stages.table import LOOP, STAGES
 from populora_core.store.artifacts import StageWriter, link_tree
 from populora_core.store.manifest import Manifest, generation_dir, stage_dir
 from populora_core.support.durable import TEMPORARY_PREFIX
@@ -182,6 +184,93 @@ def test_a_truncating_redraw_sets_later_generations_aside_and_lasts(copy_of: Cal
     resume(directory)
     assert contents(directory)["0001/solve/attempts.parquet"] == redrawn
     assert contents(directory).keys() == before.keys()
+
+
+def raise_version(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Give a stage a higher version, as an upgrade does."""
+    raised = replace(STAGES[name], version=STAGES[name].version + 1)
+    monkeypatch.setitem(STAGES, name, raised)
+    monkeypatch.setattr(
+        "populora_core.stages.table.LOOP", tuple(raised if each.name == name else each for each in LOOP)
+    )
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "lost"])
+def test_a_stage_after_the_one_that_is_made_again_comes_out_otherwise_under_no_later_generation(
+    held: bool, copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+    if not held:
+        (stage_dir(directory, 1, "verify") / "manifest.json").unlink()
+    before, counts = contents(directory), commits(directory)
+    raise_version(monkeypatch, "verify")
+    monkeypatch.setattr("populora_core.stages.verify.program_key", lambda program: "0" * 64)
+    with Session(Run.open(directory)) as session:
+        with pytest.raises(RunDirectoryError, match="follow from verify of generation 1") as refused:
+            rerun(session, 1, "match")
+        assert "--truncate" in refused.value.fix and "problems.parquet" in refused.value.got
+        assert (contents(directory), commits(directory)) == (before, counts)
+        rerun(session, 1, "match", truncate=True, up_to="solve")
+    assert contents(directory)["0001/verify/problems.parquet"] != before.get("0001/verify/problems.parquet")
+    assert list((directory / "superseded").glob("*/generations/0002"))
+
+
+def later_files(place: Path) -> set[Path]:
+    """What generations after the first hold, and their members' folders."""
+    folders = [*place.glob("generations/000[23]"), *place.glob("members/*/g000[23]")]
+    return {path.relative_to(place) for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_truncation_makes_one_folder_and_a_second_one_finishes_what_a_kill_left(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.open(copy_of())
+    later = later_files(run.directory)
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(os, "rename", _after(2, os.rename, raising(Died())))
+        supersede_later(run, 1)
+    assert run.generations() == [0, 1, 2], "a whole prefix"
+    aside = run.directory / "superseded"
+    assert later_files(run.directory) | later_files(aside / "0001") == later
+    supersede_later(run, 1)
+    assert not later_files(run.directory)
+    assert sorted(path.name for path in aside.iterdir()) == ["0001", "0002"], "one for each call"
+    assert later_files(aside / "0001") | later_files(aside / "0002") == later
+    supersede_later(run, 1)
+    assert len([*aside.iterdir()]) == 2, "nothing is left to move"
+
+
+class Noted:
+    """A tracker that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+
+    def follow(self, generations: Sequence[GenerationFigures]) -> None:
+        self.told.append([each.digest for each in generations])
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.thorough
+def test_trackers_hear_of_no_generation_that_is_still_to_be_made_again(
+    copy_of: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Online a log takes no step back, and goes on as another one."""
+    directory, noted = copy_of(), Noted()
+    monkeypatch.setitem(TRACKERS.made, "noted", lambda run: noted)
+    config = json.loads((directory / "run.json").read_text())["config"]
+    config["trackers"]["use"] = ["noted"]
+    rewrite(directory / "run.json", config=config)
+    flip(stage_dir(directory, 2, "evolve") / "evolutions.parquet", 9)
+    resume(directory)
+    assert [len(told) for told in noted.told] == [GENERATIONS], "later ones still follow"
+    noted.told.clear()
+    raise_version(monkeypatch, "evolve")
+    resume(directory)
+    assert [len(told) for told in noted.told] == [1, 2, 3]
+    assert all(told == noted.told[-1][: len(told)] for told in noted.told)
 
 
 def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]) -> None:

@@ -14,7 +14,6 @@ from conftest import ask, contents, small_config, start
 from populora_core.config.load import apply_overrides
 from populora_core.config.pbt import PbtSection
 from populora_core.lifecycle.loop import fork, rerun, train
-from populora_core.lifecycle.standing import newest_following
 from populora_core.population.member import Role
 from populora_core.population.pbt import Hyperparameters, explored, founded, own_or
 from populora_core.report.write import write_report
@@ -22,6 +21,7 @@ from populora_core.runs.preflight import places
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation
+from populora_core.stages.following import newest_following
 from populora_core.stages.solve import in_turns
 from populora_core.stages.table import STAGES, as_configured
 from populora_core.support.errors import ConfigError, RunDirectoryError

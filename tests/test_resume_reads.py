@@ -22,7 +22,7 @@ from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
 from populora_core.store.schema import to_table
 
-LONGEST = 600  # generations, whose manifests are more than are kept parsed
+LONGEST = 600  # generations
 LENGTHS = (50, 200, LONGEST)
 
 
@@ -103,6 +103,28 @@ def test_a_resume_reads_every_manifest_once_and_asks_the_disk_as_often_of_each_g
     few, more, most = (asked for _, asked in counted.values())
     per_generation = (more - few) / (LENGTHS[1] - LENGTHS[0])
     assert (most - more) / (LENGTHS[2] - LENGTHS[1]) == per_generation
+
+
+def test_a_generation_of_a_long_run_parses_no_manifest_of_its_past_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning asks for all earlier evolve, verify and grade again and again."""
+    run = start(tmp_path / "run", small_config())
+    names, generations = ("evolve", "verify", "grade"), range(1, 1501)
+    _write(run, 1, stages_of(1)[0], "5" * 64, {})
+    made = read_manifest(stage_dir(run.directory, 1, stages_of(1)[0].name))
+    assert made is not None
+    folders = [stage_dir(run.directory, generation, name) for name in names for generation in generations]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        copy = replace(made, stage=folder.name, generation=int(folder.parent.name))
+        (folder / MANIFEST).write_text(copy.to_json())
+    assert all(read_manifest(folder) for folder in folders)
+    again: list[object] = []
+    validated = manifests.validated
+    monkeypatch.setattr(manifests, "validated", lambda *given: again.append(given) or validated(*given))
+    assert all(read_manifest(folder) for folder in folders)
+    assert not again
 
 
 def test_a_manifest_that_changed_is_read_again(tmp_path: Path) -> None:

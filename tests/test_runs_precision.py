@@ -8,13 +8,15 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import small_config
+from conftest import small_config, start
 
 from populora_core.config.sections import BaseSection
 from populora_core.runs.precision import SlowPrecision, choose_dtype, number_bytes, tell_of_precision
 from populora_core.runs.run import Run, begin, is_begun_with
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
+from populora_core.stages.plan import deciding, key_of
+from populora_core.stages.table import STAGES
 from populora_core.support.shipped import shipped
 
 HAS = "populora_core.runs.precision.cpu_has_bfloat16"
@@ -93,3 +95,28 @@ def test_precision_and_the_version_of_its_arithmetic_are_in_the_key_of_half_prec
     )
     assert half["dtype"] == "bfloat16" and "half_on_cpu" in half
     assert "half_on_cpu" not in whole
+
+
+@pytest.mark.parametrize(
+    ("dtype", "moved"),
+    [("float32", set()), ("bfloat16", {"found", "propose", "solve", "update", "evaluate"})],
+)
+def test_a_raised_version_of_the_arithmetic_moves_the_keys_of_half_precision_alone(
+    dtype: str, moved: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HAS, lambda: True)
+    with Session(start(tmp_path / "run", small_config(base={"dtype": dtype}))) as session:
+
+        def keys() -> dict[str, str]:
+            return {name: key_of(deciding(session, stage, 0, {})) for name, stage in STAGES.items()}
+
+        before = keys()
+        monkeypatch.setattr("populora_core.stages.decisive.HALF_ON_CPU", 99)
+        after = keys()
+    assert {name for name in before if before[name] != after[name]} == moved
+
+
+def test_keys_of_whole_precision_name_nothing_of_the_base(tmp_path: Path) -> None:
+    with Session(start(tmp_path / "run", small_config())) as session:
+        settings = {name: deciding(session, stage, 0, {})["config"] for name, stage in STAGES.items()}
+    assert all(found.keys() <= {*STAGES[name].config} for name, found in settings.items())

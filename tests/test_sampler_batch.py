@@ -12,7 +12,7 @@ import torch
 from tiny_base import VOCABULARY, layout_of, random_rows, tiny_model
 from tiny_requests import MEMBERS, STOP, some_requests, tiny_stacked
 
-from populora_core.model.attention import group_queries
+from populora_core.model.attention import group_queries, grouped_attention
 from populora_core.model.base import hidden_states
 from populora_core.model.routes import Route
 from populora_core.model.stacked import StackedAdapters
@@ -162,6 +162,40 @@ def test_heads_that_share_keys_attend_as_with_keys_of_their_own(monkeypatch: pyt
     for plain, grouped in zip(*found, strict=True):
         assert plain.token_ids == grouped.token_ids
         assert plain.logprobs == pytest.approx(grouped.logprobs, abs=1e-5)
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says it lies on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(("dtype", "heads"), [(torch.float32, 4), (torch.bfloat16, 2)])
+def test_on_a_gpu_a_pass_in_float32_has_keys_for_every_head(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, heads: int
+) -> None:
+    """Torch's kernels that keep no scores take shared keys in 16 bits alone."""
+    layer = tiny_model().model.layers[0].self_attn
+    shapes = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        shapes.append((tuple(query.shape[1:3]), key.shape[1], more.get("is_causal")))
+        return attend(query, key, *rest, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    drawn = torch.Generator().manual_seed(1)
+    query, key, value = (
+        torch.randn(3, count, 7, 8, generator=drawn).to(dtype).as_subclass(OnGpu) for count in (4, 2, 2)
+    )
+    found, _ = grouped_attention(layer, query, key, value, None)
+    assert shapes == [((4, 7), heads, True)]
+    shared = (each.repeat_interleave(2, dim=1) for each in (key, value))
+    assert torch.allclose(found, attend(query, *shared, is_causal=True).transpose(1, 2), atol=1e-2)
+    shapes.clear()
+    grouped_attention(layer, query[:, :, -1:], key, value, None)
+    step = (2, 2) if dtype == torch.float32 else (4, 1)
+    assert [(queries, keys) for queries, keys, _ in shapes] == [(step, 2)], "no step has copies of keys"
 
 
 def test_what_prompts_begin_with_is_read_once_and_gives_the_same_completions(

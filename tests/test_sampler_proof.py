@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from experiments.proof import measured, run
+from populora_core.compute.members import Lesson, Update, export
 from populora_core.compute.proving import EARLIER, OTHERS, TOKENS, first_tokens, in_turn, prove_sampled
 from populora_core.compute.work import Worker
 from populora_core.config.load import load_config
 from populora_core.config.machinery import SamplerSection
-from populora_core.config.sections import AdapterSection, BaseSection
+from populora_core.config.sections import AdapterSection, BaseSection, UpdateSection
 from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
-from populora_core.model.adapter_files import write_peft
+from populora_core.model.adapter_files import WEIGHTS, write_peft
 from populora_core.model.base import base_digest
 from populora_core.model.probe import given_logprobs
 from populora_core.model.state import MemberState
@@ -308,12 +313,18 @@ def test_no_one_is_trained_on_what_another_policy_drew(
         prove_sampled(worker, worker.stacked, states, {"a": tmp_path}, drawn)
 
 
+def mixed_with(worker: Worker, own: MemberState) -> torch.Tensor:
+    """A member's weights, and beside its effect some of another's."""
+    sibling = member(worker, 2, SIZE)
+    return own.weights + 0.35 * (sibling.weights - worker.layout.init_row(ids.generator(7, "member")))
+
+
 def test_a_sibling_that_has_the_members_whole_effect_is_caught_in_its_turn(
-    worker: Worker, rows: list[TrainingRow]
+    worker: Worker, rows: list[TrainingRow], tmp_path: Path
 ) -> None:
     """Its numbers lie on the way from the base to the member's own, and beside it: the base alone tells nothing."""
-    own, sibling = member(worker, 1, SIZE), member(worker, 2, SIZE)
-    mixed = own.weights + 0.35 * (sibling.weights - worker.layout.init_row(ids.generator(7, "member")))
+    own = member(worker, 1, SIZE)
+    mixed = mixed_with(worker, own)
     worker.stacked.load({"b": mixed})
     made = TorchSampler(worker.stacked, ()).generate(
         [Request("b", row.prompt_ids, seed=7 + index, max_tokens=50) for index, row in enumerate(rows[:6])]
@@ -322,12 +333,51 @@ def test_a_sibling_that_has_the_members_whole_effect_is_caught_in_its_turn(
         replace(row, completion_ids=each.token_ids, old_logprobs=each.logprobs)
         for row, each in zip(rows, made, strict=False)
     ]
-    states = {"a": own, "b": replace(own, weights=mixed)}
+    write_peft(tmp_path, worker.layout, mixed, "base")
+    others = {"a": {"b": tmp_path / WEIGHTS}}
     assert prove_sampled(worker, worker.stacked, {"a": own}, {}, drawn)["a"]["told"] == ProofResult.APART
     with pytest.raises(
         AdapterNotServed, match="does not serve a as the learner made it: the adapter of b answers"
     ):
-        prove_sampled(worker, worker.stacked, states, {}, drawn)
+        prove_sampled(worker, worker.stacked, {"a": own}, {}, drawn, others)
+
+
+@pytest.mark.thorough
+def test_a_swap_of_two_members_of_two_shards_trains_neither(worker: Worker, tmp_path: Path) -> None:
+    own = member(worker, 1, SIZE)
+    states = {"a": own, "b": replace(own, weights=mixed_with(worker, own))}
+    export(worker, states, tmp_path)
+    asked = [
+        Request(name, tuple(range(20, 30)), seed=seed, max_tokens=50) for seed in range(8) for name in "ab"
+    ]
+    made = TorchSampler(worker.stacked, ()).generate(asked)
+    table = {
+        "prompt_ids": [list(request.prompt_ids) for request in asked],
+        "completion_ids": [list(each.token_ids) for each in made],
+        "logprobs": [list(each.logprobs) for each in made],
+    }
+    pq.write_table(pa.table(table), tmp_path / "attempts.parquet")
+
+    def learn(name: str, wrote: str) -> dict[str, Any]:
+        """Train a member, alone on its shard, on what a member wrote."""
+        rows = [row for row, request in enumerate(asked) if request.member_id == wrote]
+        lessons = [Lesson("student", row, name, (-1.0) ** number, 0) for number, row in enumerate(rows)]
+        update = Update(
+            members={name: tmp_path / name},
+            completions={"student": tmp_path / "attempts.parquet"},
+            temperatures={"student": 1.0},
+            steps=[(lessons, UpdateRules(UpdateSection()))],
+            others={name: {other: tmp_path / other / WEIGHTS for other in {"a", "b"} - {name}}},
+        )
+        return update.run(worker, tmp_path / "learnt" / name, lambda done: None)
+
+    for name, other in ("ab", "ba"):
+        with pytest.raises(
+            AdapterNotServed, match=f"serve {name} as .* made it: the adapter of {other} answers"
+        ):
+            learn(name, wrote=other)
+        assert not (tmp_path / "learnt" / name).exists()
+    assert learn("a", wrote="a")["proof"]["a"]["told"] == ProofResult.APART
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
@@ -338,14 +388,19 @@ def test_every_other_member_has_its_turn(count: int) -> None:
     assert all(len({*turn}) == len(turn) == min(OTHERS, count - 1) for turn in turns)
 
 
-def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(
-    worker: Worker, rows: list[TrainingRow]
-) -> None:
+@pytest.fixture
+def noisy(rows: list[TrainingRow]) -> list[TrainingRow]:
+    """The same completions, scored by an engine that differs by `NOISE` on average."""
     rng = np.random.default_rng(6)
-    noisy = [
+    return [
         replace(row, old_logprobs=tuple(np.asarray(row.old_logprobs) + noise(rng, len(row.old_logprobs))))
         for row in rows
     ]
+
+
+def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(
+    worker: Worker, rows: list[TrainingRow], noisy: list[TrainingRow]
+) -> None:
     states = {"a": member(worker, 1, SIZE)}
     with pytest.warns(EnginesDiffer, match="nats per token on average for a") as told:
         prove_sampled(worker, worker.stacked, states, {}, noisy)
@@ -353,6 +408,18 @@ def test_engines_that_differ_by_more_than_the_setting_are_told_of_and_served(
     far = [replace(row, old_logprobs=tuple(each - 0.6 for each in row.old_logprobs)) for row in rows]
     with pytest.raises(AdapterNotServed, match=r"on average within 0\.5"):
         prove_sampled(worker, worker.stacked, states, {}, far)
+
+
+def test_another_setting_moves_what_is_told_of_and_what_is_refused(noisy: list[TrainingRow]) -> None:
+    def prove(**settings: float) -> None:
+        worker = Worker(replace(SPEC, sampler=SamplerSection(engine="vllm", **settings)), threads=1)
+        prove_sampled(worker, worker.stacked, {"a": member(worker, 1, SIZE)}, {}, noisy)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EnginesDiffer)
+        prove(warn_mismatch=2 * NOISE)
+    with pytest.raises(AdapterNotServed, match=r"on average within 0\.08"):
+        prove(refuse_mismatch=0.08)
 
 
 def test_a_long_completion_gives_half_of_the_tokens_at_most(rows: list[TrainingRow]) -> None:

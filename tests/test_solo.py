@@ -19,13 +19,13 @@ from populora_core.learner.rows import TrainingRow, UpdateRules
 from populora_core.learner.update import update_members
 from populora_core.lifecycle.export import export_member
 from populora_core.lifecycle.loop import fork, rerun
-from populora_core.lifecycle.standing import newest_following
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import load_base
 from populora_core.model.stacked import StackedAdapters
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_generation
+from populora_core.stages.following import newest_following
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 

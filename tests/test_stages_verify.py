@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +11,9 @@ import pytest
 from conftest import small_config, start
 
 from populora_core import open_run
+from populora_core.problems import buffer as buffers
+from populora_core.problems.dialects import seeds_of
+from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages import sampling
 from populora_core.stages.engine import run_generation, run_stage
@@ -58,6 +62,34 @@ def test_what_outgrows_the_bases_context_stops_no_run(tmp_path: Path) -> None:
         written = catalogue.rows("SELECT reference_ids, prompt_tokens FROM proposals WHERE generation = 2")
     assert {each["verdict"] for each in long} == {"output_limit"}
     assert all(0 < len(each["reference_ids"]) < 4 and each["prompt_tokens"] <= 64 for each in written)
+
+
+@pytest.mark.thorough
+def test_an_open_run_parses_its_past_once_and_comes_to_what_another_session_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(
+        population={"teachers": 2, "students": 2, "islands": 2},
+        propose={"per_type": 4},
+        solve={"attempts": 1},
+    )
+    parsed: Counter[str] = Counter()
+    original = buffers.ngrams
+    monkeypatch.setattr(buffers, "ngrams", lambda program: parsed.update([program]) or original(program))
+    with Session(start(tmp_path / "run", config)) as session:
+        for generation in range(5):
+            run_generation(session, generation)
+    with open_run(tmp_path / "run") as catalogue:
+        asked = Counter(row["program"] for row in catalogue.rows("SELECT program FROM problems"))
+    seeds = {seed.program for kind in config.propose.types for seed in seeds_of(session.dialect, kind)}
+    assert asked.keys() - seeds
+    for program in asked.keys() - seeds:
+        assert parsed[program] <= 2 * asked[program], (
+            "once when it was new, once as the past of all later ones"
+        )
+    (verify,) = (stage for stage in stages_of(4) if stage.name == "verify")
+    with Session(Run.open(tmp_path / "run")) as session:
+        assert run_stage(session, 4, verify, force=True).reused, "equal to the last bit"
 
 
 HOSTILE = {

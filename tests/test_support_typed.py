@@ -105,6 +105,25 @@ def test_beside_an_installed_package_an_extra_comes_with_its_wheel(monkeypatch: 
     assert typed("pip install -e '.[ray]'").endswith("pip install 'WHEEL[ray]'")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("--version", 0, "populora "),
+        ("inspect runs/demo", 2, "populora: the working folder is removed\nFix: "),
+        (f"inspect /{'a' * 300}", 2, "populora: OSError: [Errno 36] File name too long"),
+    ],
+)
+def test_in_a_removed_working_folder_a_command_works_or_says_so(
+    arguments: str, code: int, told: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    line = f'rmdir "{folder}" && exec "{sys.executable}" -m populora_core.commands {arguments}'
+    done = ran(["sh", "-c", line], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == code, done.stderr
+    assert (done.stdout + done.stderr).startswith(told)
+
+
 def test_a_command_for_root_is_found_whatever_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

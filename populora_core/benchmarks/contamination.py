@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from populora_core.benchmarks.benchmark import Item
 from populora_core.problems.normal import Ngram
@@ -38,26 +39,27 @@ def contamination(problems: Iterable[str], documents: Iterable[str]) -> Contamin
     """The overlap of a suite's problems with the documents that a run trained on.
 
     Args:
-        problems: text of at least one.
-        documents: text of the run's problems.
+        problems: text of at least one; the n-grams of all are held at once.
+        documents: text of the run's problems, one after another: a long run has too many to hold.
     """
+    asked: dict[bytes, frozenset[Ngram]] = {}  # by text: one that is asked at two temperatures counts once
+    for text in problems:
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        if digest not in asked:
+            asked[digest] = ngrams(text)
+    wanted = frozenset(chain.from_iterable(asked.values()))
     seen: set[Ngram] = set()
     count = 0
     for document in documents:
-        seen |= ngrams(document)
+        seen |= wanted & ngrams(document)
         count += 1
-    shares: dict[bytes, float] = {}  # by text: a benchmark that is asked at two temperatures counts once
-    for text in problems:
-        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-        if digest not in shares:
-            own = ngrams(text)
-            shares[digest] = len(own & seen) / len(own) if own else 0.0
+    shares = [len(own & seen) / len(own) if own else 0.0 for own in asked.values()]
     return Contamination(
         items=len(shares),
         documents=count,
-        overlapping=sum(share > 0 for share in shares.values()),
-        mean_share=sum(shares.values()) / len(shares),
-        highest=max(shares.values()),
+        overlapping=sum(share > 0 for share in shares),
+        mean_share=sum(shares) / len(shares),
+        highest=max(shares),
     )
 
 

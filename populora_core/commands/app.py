@@ -10,7 +10,6 @@ import signal
 import sys
 import warnings
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -20,10 +19,10 @@ import typer
 
 from populora_core.commands.plugged import add_plugged
 from populora_core.commands.runs import runs_app
-from populora_core.commands.training import going_on, prefect_part, train, trainer, watched
+from populora_core.commands.training import going_on, has_prefect, prefect_part, train, trainer, watched
 from populora_core.support.errors import EXIT_ERROR, PopuloraError
-from populora_core.support.shipped import IN_CLONE, shipped
-from populora_core.support.typed import shown, typed
+from populora_core.support.shipped import shipped
+from populora_core.support.typed import shown, typed, working_folder
 from populora_core.support.visible import visible
 from populora_core.terminal.options import MACHINES, RUNS, Overrides, Prefixed, RunDir, Trust, expanded
 
@@ -222,7 +221,7 @@ def reap(directory: RunDir) -> None:
     from populora_core.runs.run import Run
     from populora_core.terminal.screen import say
 
-    left = prefect_part().crash_left if IN_CLONE and find_spec("prefect") else lambda _: []
+    left = prefect_part().crash_left if has_prefect() else lambda _: []
     for line in reap_run(Run.open(directory), left) or ["nothing was left behind"]:
         say(line)
 
@@ -282,7 +281,9 @@ def main() -> None:
         error.fix = typed(error.fix)
         _fail(str(error))
     except (OSError, UnicodeError) as error:  # a name that no file can have, a folder that may not be read
-        _fail(f"{type(error).__name__}: {error}")
+        nowhere = isinstance(error, FileNotFoundError) and error.filename is None and not working_folder()
+        gone = "the working folder is removed\nFix: change to a folder that exists, and try again"
+        _fail(gone if nowhere else f"{type(error).__name__}: {error}")
     except RecursionError:
         _fail("what was given is nested too deeply")
 

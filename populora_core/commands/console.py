@@ -37,7 +37,7 @@ from populora_core.runs.observer import Observer
 from populora_core.store.sql import text as literal
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
-from populora_core.support.typed import shown, typed
+from populora_core.support.typed import shown, typed, working_folder
 from populora_core.support.visible import visible
 from populora_core.terminal.screen import titled_table
 
@@ -194,7 +194,7 @@ def closing(console: Console, run: Run) -> None:
         soft_wrap=True,
     )
     console.print("what to try next:")
-    ui = "make ui" if Path.cwd() == REPOSITORY else "populora ui"
+    ui = "make ui" if working_folder() == REPOSITORY else "populora ui"
     for command, meaning in (
         (f"populora inspect {place}", "the run at a glance; --member or --problem to look closer"),
         (f"populora report {place}", "report.html, the run in plots; give several runs to compare them"),

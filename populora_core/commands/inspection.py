@@ -30,7 +30,7 @@ from populora_core.report.summary import (
 )
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.run import Run
-from populora_core.stages.redoable import redoable
+from populora_core.stages.redoable import all_redoable
 from populora_core.stages.table import folder_name, stages_of
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.manifest import intact, pruned, read_manifest, stage_dir
@@ -94,23 +94,23 @@ def show_run(run: Run) -> None:
         say(line)
     generations = _generations(run)
     if generations:
-        _show_lines(run)
+        _show_lines(run, generations)
         console.print(population_table(run.directory))
         console.print(answer_table(run.directory, "the problem space, newest generation", COVERAGE))
     console.print(run_rows(run.directory, OVERALL)[0]["totals"])
     whole = (g for g in generations if all(_stage_state(run, g, s.name) == "whole" for s in stages_of(g)))
-    can_be_redone = [generation for generation in whole if redoable(run, generation)]
-    console.print(f"generations whose stages can still be redone: {_ranges(can_be_redone) or 'none'}")
+    can_be_redone = _ranges(all_redoable(run, whole))
+    console.print(f"generations whose stages can still be redone: {can_be_redone or 'none'}")
 
 
-def _show_lines(run: Run) -> None:
+def _show_lines(run: Run, generations: Sequence[int]) -> None:
     """Print a line for some generations of a run: evenly spaced, the last, and those with scores."""
-    generations = _generations(run)
     step = max(1, -(-len(generations) // MOST_LINES))
     target = max(run.config.run.generations, generations[-1])
+    measured = learnt.lines_by_generation(run.directory)
     for summary in generation_summaries(run.directory, generations[0], generations[-1]):
         number = summary.figures["generation"]
-        scores = learnt.score_lines(run.directory, number)
+        scores = measured.get(number, [])
         if scores or number == generations[-1] or (number - generations[0]) % step == 0:
             console.print(styled(generation_line(summary, target)), soft_wrap=True)
             for line in scores:

@@ -297,6 +297,7 @@ def export(
     Both load in transformers, PEFT and vLLM. A new run can start from exported adapters: `[adapters.start_from]`.
     """
     from populora_core.lifecycle.export import CARD, export_member
+    from populora_core.report.history import earlier_history
     from populora_core.runs.run import Run, bases
     from populora_core.terminal.screen import narrated, pushed, say
     from populora_core.terminal.trusting import settle
@@ -308,6 +309,8 @@ def export(
         done = export_member(run, member, to, generation=generation, merge=merge, base_name=base_name)
     what = "merged checkpoint" if merge else "PEFT adapter"
     say(f"{done.folder} holds {done.member_id} after generation {done.generation}: {what}, model card")
+    for line in earlier_history(run, done.generation):
+        say(typed(line))
     say(f"from Python:  see {done.folder / CARD}")
     say(f"with vLLM:    {done.command}")
     pushed(done.folder, push)

@@ -26,6 +26,7 @@ from populora_core.commands.console import strata_table, yardstick_table
 from populora_core.lifecycle.adapter_evaluation import adapter_session, base_of, suite_of
 from populora_core.lifecycle.progress import evaluation_of
 from populora_core.lifecycle.run_evaluation import SOLVERS, Evaluated, RunEvaluation, overlap
+from populora_core.report.history import earlier_history
 from populora_core.report.learnt import fallen_most, level_claim, told, validity_line
 from populora_core.report.scored import of_items, validities, yardsticks
 from populora_core.report.write import refresh
@@ -51,6 +52,8 @@ def show_evaluation(run: Run, suite: Suite, members: str, generation: int | None
         found = _made(evaluation_of(session, suite, members, generation))
     show = {YARDSTICK: _show_yardstick, VALIDITY: _show_validity}.get(suite.suite, _show_scores)
     show(run, suite, found)
+    for line in earlier_history(run, found.generation):
+        say(typed(line))
     say(typed(where(shown(found.folder), shown(run.directory))))
 
 
@@ -80,12 +83,16 @@ def show_adapter(
             found = asked.run()
         name = folder.resolve().name
         rows = [row | {"member_id": BASE if row["member_id"] == BASE else name} for row in found.rows]
-        _show_table(rows, chosen, found)
+        _show_table(rows, chosen, found, after="")
 
 
-def _show_table(rows: Sequence[EvaluationRow], suite: Suite, found: Evaluated) -> None:
-    """Scores, what is missing from them, and where they are from."""
-    console.print(score_table(rows, suite))
+def _show_table(rows: Sequence[EvaluationRow], suite: Suite, found: Evaluated, after: str) -> None:
+    """Scores, what is missing from them, and where they are from.
+
+    Args:
+        after: the end of the title, which says when members were as they are here; empty where they never change.
+    """
+    console.print(score_table(rows, suite, after))
     if len(suite.benchmarks) > 1:
         console.print(*benchmark_tables(rows), sep="\n")
     if tells_nothing(rows, suite):
@@ -101,7 +108,7 @@ def _show_table(rows: Sequence[EvaluationRow], suite: Suite, found: Evaluated) -
 
 
 def _show_scores(run: Run, suite: Suite, found: Evaluated) -> None:
-    _show_table(found.rows, suite, found)
+    _show_table(found.rows, suite, found, _after(found))
     for line in population_lines(found.rows, found.items(), suite):
         say(line)
     with narrated("comparing the suite with the run's problems ..."):
@@ -117,9 +124,13 @@ def _show_yardstick(run: Run, suite: Suite, found: Evaluated) -> None:
 
 
 def _show_validity(run: Run, suite: Suite, found: Evaluated) -> None:
-    console.print(score_table(found.rows, suite))
+    console.print(score_table(found.rows, suite, _after(found)))
     for item in validities(run.directory, found.generation):
         say(validity_line(item))
+
+
+def _after(found: Evaluated) -> str:
+    return f", after generation {found.generation}"
 
 
 def _made(asked: RunEvaluation) -> Evaluated:
@@ -171,11 +182,15 @@ class _Tenths(Observer):
             self._console.print(f"{done} of {total} completions")
 
 
-def score_table(rows: Sequence[EvaluationRow], suite: Suite) -> Table:
-    """The players' scores over the whole suite with intervals, and the paired difference to the base model."""
+def score_table(rows: Sequence[EvaluationRow], suite: Suite, after: str) -> Table:
+    """The players' scores over the whole suite with intervals, and the paired difference to the base model.
+
+    Args:
+        after: the end of the title.
+    """
     title = f"suite {suite.suite}: no answer could be judged"  # infrastructure lost them all
     if rows:
-        title = f"suite {suite.suite}, {rows[0]['part']} half, after generation {rows[0]['generation']}"
+        title = f"suite {suite.suite}, {rows[0]['part']} half{after}"
     table = Table(title=title, title_justify="left")
     table.add_column("member", overflow="fold")
     for name in ("right", "score", "95 % interval", "minus base"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -70,14 +71,19 @@ def trainer(prefect: bool | None) -> Trainer:
 
 def prefect_serves() -> bool:
     """True if a Prefect server is configured, or runs under `populora ui`."""
-    return IN_CLONE and find_spec("prefect") is not None and bool(prefect_part().server_url())
+    return has_prefect() and bool(prefect_part().server_url())
+
+
+def has_prefect() -> bool:
+    """True if `prefect_part` can be imported here: in a clone, beside Prefect, by a user with a home folder."""
+    return IN_CLONE and find_spec("prefect") is not None and _has_home()
 
 
 def prefect_part() -> ModuleType:
     """Prefect's part, which is found by name: an installed package has none of it.
 
     Raises:
-        ConfigError: this is no clone, or Prefect is not installed.
+        ConfigError: this is no clone, Prefect is not installed, or the user has no home folder.
     """
     without = "; populora run and resume give the same results without it"
     if not IN_CLONE:
@@ -88,7 +94,17 @@ def prefect_part() -> ModuleType:
         )
     if find_spec("prefect") is None:
         raise ConfigError("Prefect is not installed", fix=f"make install, or pip install -e .{without}")
+    if not _has_home():
+        raise ConfigError(
+            "Prefect needs a home folder, and this user has none",
+            expected="HOME in the environment, also where PREFECT_HOME is set",
+            fix=f"set HOME to a folder that you may write to{without}",
+        )
     return import_module("flows.commands")
+
+
+def _has_home() -> bool:
+    return os.path.expanduser("~") != "~"
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class Update:
         steps: what each role's steps learn from, and their rules.
         earlier: member_id -> the folder of its version before, where the sampler is to be proved by these completions.
         texts: of a corpus, that lessons name.
-        generation: of these completions; by it other members take turns in that proof.
+        others: member_id -> the weights of the members whose turn it is in that proof, by id.
     """
 
     members: Mapping[str, Path]
@@ -88,14 +88,15 @@ class Update:
     earlier: Mapping[str, Path] = field(default_factory=dict)
     texts: Sequence[CorpusText] = ()
     own_temperatures: Mapping[str, float] = field(default_factory=dict)
-    generation: int = 0
+    others: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> dict[str, Any]:
         """Train them, and write what they become.
 
         Returns:
             "stats" holds a member's statistics in every role, in order; "hashes" what `export` returns; "proof" what
-            `prove_sampled` does; "mfu" the share of the GPU's peak that learning reached, None on a CPU;
+            `prove_sampled` does; "seconds" how long learning took, without what is read and proved before it; "mfu"
+            the share of the GPU's peak that it reached, None on a CPU;
             "corpus_tokens" how many tokens of texts were learnt.
 
         Raises:
@@ -105,12 +106,12 @@ class Update:
         from populora_core.learner.update import update_members
         from populora_core.model.adapter_files import read_state
 
-        started = time.perf_counter()
         stacked = worker.learn()
         states = {member: read_state(source) for member, source in self.members.items()}
         stats, steps = [], list(self._rows(worker))
         sampled = [row for rows, _ in steps for row in rows if not row.supervised]
-        proof = prove_sampled(worker, stacked, states, self.earlier, sampled, self.generation)
+        proof = prove_sampled(worker, stacked, states, self.earlier, sampled, self.others)
+        started = time.perf_counter()
         for rows, rules in steps:
             states, of_step = update_members(stacked, states, rows, rules, progress)
             stats.append(of_step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def prove_sampled(
     states: Mapping[str, MemberState],
     earlier: Mapping[str, Path],
     rows: Sequence[TrainingRow],
-    generation: int = 0,
+    others: Mapping[str, Mapping[str, Path]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Hold what was sampled to the weights that the learner has.
 
@@ -48,7 +49,7 @@ def prove_sampled(
     Args:
         states: of the members at the weights that sampled.
         earlier: member_id -> the folder of its version before, where it is kept.
-        generation: decides which other members take their turn (see `in_turn`).
+        others: member_id -> the weights of the members whose turn it is (see `in_turn`), by id.
 
     Returns:
         member_id -> the fields of its `MemberProof`, for members with rows.
@@ -56,7 +57,11 @@ def prove_sampled(
     Raises:
         AdapterNotServed: a member's completions come from something else.
     """
-    from populora_core.model.adapter_files import read_weights
+    from populora_core.model.adapter_files import read_tensors, read_weights
+
+    @cache  # members take turns together
+    def weights(file: Path) -> Tensor:
+        return stacked.layout.from_peft(read_tensors(file))
 
     spec = worker.spec
     if scored_in(spec.sampler.engine, spec.base.dtype) == "float32":
@@ -70,15 +75,18 @@ def prove_sampled(
         known = {member: state.weights}
         if member in earlier:
             known[EARLIER] = read_weights(earlier[member], stacked.layout)
-        known |= {other: states[other].weights for other in in_turn([*states], member, generation)}
-        (own, *others), (exact, *exact_others) = _scored(stacked, known, chosen)
+        met = (others or {}).get(member, {})
+        known |= {
+            other: states[other].weights if other in states else weights(file) for other, file in met.items()
+        }
+        (own, *rest), (exact, *exact_rest) = _scored(stacked, known, chosen)
         served = np.concatenate([np.asarray(row.old_logprobs) for row in chosen])
         names = [BASE, *[name for name in known if name != member]]
-        ways = {name: exact - other for name, other in zip(names, exact_others, strict=True)}
-        finding = judge(served, own, dict(zip(names, others, strict=True)), BASE, limits, ways)
+        ways = {name: exact - other for name, other in zip(names, exact_rest, strict=True)}
+        finding = judge(served, own, dict(zip(names, rest, strict=True)), BASE, limits, ways)
         if finding.told is ProofResult.WRONG:
             finding = _with_others(stacked, states, member, chosen, served, own, finding)
-            why = reason(finding, set(states))
+            why = reason(finding, {*states, *met})
             raise not_served(spec.sampler.engine, member, why, finding, limits, SAMPLED_AGAIN)
         findings[member] = finding
     warn_of(spec.sampler.engine, findings, limits)

@@ -219,7 +219,10 @@ class Worker:
             if self.spec.base.device == CUDA:
                 import torch
 
-                self.stacked.grad = None
+                if self.spec.sampler.engine == TORCH:
+                    self.stacked.grad = None
+                else:  # every update loads its members itself
+                    self.stacked.load({})
                 torch.cuda.empty_cache()
             else:
                 give_back()

@@ -40,7 +40,8 @@ class SamplerSection(Section):
 
     engine: str = Field(
         "auto",
-        description="auto: vllm where it is installed and base.device is cuda, else torch; or another package's",
+        description="auto: vllm where it is installed and base.device is cuda, base.bits 16 and the dtype bfloat16, "
+        "else torch; or another package's",
     )
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.5, description="vllm: share of the GPU's memory that the engine takes; the rest is the learner's"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
 from populora_core.config.sections import BUNDLED
@@ -21,11 +22,13 @@ from populora_core.store.catalogue import Catalogue
 from populora_core.support.durable import new_folder, require_free
 from populora_core.support.errors import AdapterError, ConfigError, RunDirectoryError
 from populora_core.support.hub import HUB, NAME_ON_A_HUB
-from populora_core.support.received import below, read_json
+from populora_core.support.plain import read_plain
+from populora_core.support.received import below, read_json, validated
 from populora_core.support.trust import require_trusted
 from populora_core.support.user_cache import GGUF
 
 CARD = "README.md"
+_SETTINGS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def _write_files(snapshot: Snapshot, base: str, folder: Path) -> None:
     """The run's own files; only the name of the base is told as the outside knows it."""
     weights, config = ADAPTER_FILES
     shutil.copyfile(snapshot.adapter / weights, folder / weights)
-    settings = read_json(snapshot.adapter / config)
+    settings = validated(_SETTINGS, read_plain(snapshot.adapter / config), snapshot.adapter / config)
     settings["base_model_name_or_path"] = base
     (folder / config).write_text(json.dumps(settings, indent=2) + "\n")
 

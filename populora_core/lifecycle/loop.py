@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from populora_core.benchmarks.heldout import kept_out, require_kept_out
@@ -12,7 +12,6 @@ from populora_core.config.load import Config
 from populora_core.lifecycle.progress import MAKERS, score_progress, stage_again
 from populora_core.lifecycle.pruning import prune_as_configured
 from populora_core.lifecycle.run_evaluation import supersede_outdated
-from populora_core.lifecycle.standing import agrees, follows
 from populora_core.model.base import base_digest, require_files, require_same
 from populora_core.report.figures import Figures
 from populora_core.report.guard import stop_if_fallen
@@ -24,11 +23,12 @@ from populora_core.runs.sharing import sharing
 from populora_core.runs.space import require_space
 from populora_core.runs.trackers import Trackers
 from populora_core.stages.drift import is_whole
-from populora_core.stages.engine import StageResult, is_done, run_generation, run_stage
+from populora_core.stages.engine import Guard, StageResult, is_done, run_generation, run_stage
+from populora_core.stages.following import agrees, follows
 from populora_core.stages.plan import Past
 from populora_core.stages.redoable import require_redoable, require_startable
 from populora_core.stages.table import STAGES, stages_of
-from populora_core.store.artifacts import link_tree, supersede
+from populora_core.store.artifacts import link_tree, supersede_all
 from populora_core.store.blocks import compact
 from populora_core.store.catalogue import publish
 from populora_core.store.manifest import (
@@ -77,7 +77,8 @@ def train(
                 stop_if_fallen(session.run, generation - 1)
             run_one(session, generation)
             past.forget(generation)
-            _publish(session, generation, trackers, show)
+            leads_on = is_done(session, generation + 1, past=past)
+            _publish(session, generation, trackers, show, told=None if leads_on else generation)
             session.observer.generation_ended(generation)
         if found and outdated(session.run.directory):  # killed when all stages were done
             _publish(session, generations, trackers, show)
@@ -136,32 +137,59 @@ def rerun(
     require_redoable(run, generation)
     if STAGES[VERIFY] in stages[stages.index(stage) :]:
         _require_kept_out(run)
-    old, later = before.contents, begun_later(run, generation)
+    later = begun_later(run, generation)
     if seed is not None and later and not truncate:  # said before the stage is drawn again, not after
         raise _would_not_follow(stage_name, generation, later, "a new seed")
 
-    def guard(files: Sequence[FileRecord]) -> None:
-        changed = [file.name for file in files if file.content != old.get(file.name)]
+    def redraw() -> None:  # before anything is moved: a resume after a kill draws with it
         redraws = run.redraws() | ({} if seed is None else {f"{generation:04d}/{stage_name}": seed})
-        if changed and later and not truncate:
-            raise _would_not_follow(stage_name, generation, later, "other content in " + ", ".join(changed))
         if seed is not None and session.shared is not None:
             session.shared.redraw(redraws)
-        if seed is not None:  # before anything is moved: a resume after a kill draws with it
+        if seed is not None:
             run.save_redraws(redraws)
-        if changed:
-            supersede_later(run, generation)
 
+    refused = () if truncate else later
+    guard = _guard(run, generation, stage_name, before.contents, refused, redraw)
     results = [run_one(session, generation, stage, force=True, guard=guard, redraw=seed)]
     for follower in stages[stages.index(stage) + 1 :]:
         if follower.name == up_to:
             publish(run.directory)
             refresh(run.directory)
             return results
-        results.append(run_one(session, generation, follower))
+        held = read_manifest(stage_dir(run.directory, generation, follower.name))
+        guard = _guard(run, generation, follower.name, held.contents if held else {}, refused)
+        results.append(run_one(session, generation, follower, guard=guard))
     with Trackers(run) as trackers:
         _publish(session, generation, trackers)
     return results
+
+
+def _guard(
+    run: Run,
+    generation: int,
+    stage: str,
+    before: Mapping[str, str],
+    refused: Sequence[int],
+    first: Callable[[], None] = lambda: None,
+) -> Guard:
+    """A guard that lets no other content come under later generations, and moves them away where they may go.
+
+    Args:
+        before: file -> content of the stage as it is committed; empty where it is not.
+        refused: the generations that may not go.
+        first: called before anything is moved.
+    """
+
+    def guard(files: Sequence[FileRecord]) -> None:
+        changed = [file.name for file in files if file.content != before.get(file.name)]
+        if changed and refused:
+            came = "other content in " + ", ".join(changed)
+            raise _would_not_follow(stage, generation, refused, came)
+        first()
+        if changed:
+            supersede_later(run, generation)
+
+    return guard
 
 
 def _require_kept_out(run: Run) -> None:
@@ -178,7 +206,7 @@ def _would_not_follow(stage: str, generation: int, later: Sequence[int], came: s
         f"generations {later[0]} to {later[-1]} would no longer follow from {stage} of generation {generation}",
         got=came,
         fix="repeat with --truncate to move them to superseded/, or populora fork to keep both; "
-        "nothing was changed",
+        "no content was changed",
     )
 
 
@@ -187,8 +215,13 @@ def _publish(
     generation: int,
     trackers: Trackers,
     show: Callable[[Figures], None] = lambda figures: None,
+    told: int | None = None,
 ) -> None:
-    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers."""
+    """Bring what is made of a generation's stages up to date: evaluations, blocks, catalogue, report, trackers.
+
+    Args:
+        told: the last generation that trackers hear of: later ones will be made again. None for all.
+    """
     session.heartbeat.at(generation, "publish")
     supersede_outdated(session.run, generation)
     score_progress(session, generation)
@@ -198,17 +231,15 @@ def _publish(
     figures = refresh(session.run.directory)
     if figures is not None:
         if trackers:
-            trackers.follow(whole_generations(figures))
+            trackers.follow(whole_generations(figures)[:told])
         show(figures)
 
 
 def supersede_later(run: Run, generation: int) -> None:
     """Move the generations after `generation`, and then their members' folders, to superseded/."""
-    for number in reversed(later_generations(run, generation)):  # a kill in between leaves a whole prefix
-        supersede(run.directory, generation_dir(run.directory, number))
-    for folder in member_folders(run):
-        if int(folder.name[1:]) > generation:
-            supersede(run.directory, folder)
+    later = reversed(later_generations(run, generation))  # a kill in between leaves a whole prefix
+    members = [folder for folder in member_folders(run) if int(folder.name[1:]) > generation]
+    supersede_all(run.directory, [*(generation_dir(run.directory, number) for number in later), *members])
 
 
 def member_folders(run: Run) -> list[Path]:

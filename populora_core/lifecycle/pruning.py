@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from populora_core.lifecycle.standing import newest_following
 from populora_core.runs.lock import lock
 from populora_core.runs.run import Run
+from populora_core.stages.following import newest_following
 from populora_core.store.adapters import MOMENTS, WEIGHTS
 from populora_core.store.blocks import stale_blocks
 from populora_core.store.catalogue import Catalogue, publish

@@ -127,11 +127,15 @@ class RunEvaluation:
 
 def overlap(run: Run, problems: SuiteItems, generation: int) -> Contamination:
     """Overlap of the run's problems, up to a generation, with those of a suite."""
-    texts = []
+    return contamination(_texts(problems), _asked(run, generation))
+
+
+def _asked(run: Run, generation: int) -> Iterator[str]:
+    """The texts of the run's own problems, a generation at a time."""
     for number in range(1, generation + 1):
-        rows = StageTables(stage_dir(run.directory, number, "verify")).rows("problems")
-        texts += [f"{row['program']}\n{row['message']}" for row in rows]
-    return contamination(_texts(problems), texts)
+        folder = stage_dir(run.directory, number, "verify")
+        for row in StageTables(folder).rows("problems", "program", "message"):
+            yield f"{row['program']}\n{row['message']}"
 
 
 def _texts(problems: SuiteItems) -> Iterator[str]:

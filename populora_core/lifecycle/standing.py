@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from populora_core.lifecycle.naming import BEST, member_named
 from populora_core.population.fitness import rank
 from populora_core.population.member import Member, Role
 from populora_core.population.rating import lower_bound
 from populora_core.runs.run import Run
-from populora_core.stages.plan import Past, input_hash, made_of
-from populora_core.stages.table import When, file_name, giver, stages_of
+from populora_core.stages.following import newest_generation, population_folder
 from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.store.rows import PopulationRow, StageTables
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.typed import shown
-
-MEMBERS = ("population", "hyperparameters")
-"""Tables of the members at the end of a generation, on which the next one is built."""
-
-
-def population_folder(run: Run, generation: int) -> Path:
-    """The stage folder that holds the members at the end of a generation."""
-    return stage_dir(run.directory, generation, giver("population", stages_of(generation)).name)
 
 
 def require_generation(run: Run, generation: int) -> None:
@@ -47,70 +37,6 @@ def living(run: Run, generation: int) -> list[PopulationRow]:
     """
     require_generation(run, generation)
     return StageTables(population_folder(run, generation)).rows("population")
-
-
-def newest_generation(run: Run) -> int:
-    """The newest generation whose members are all there.
-
-    Raises:
-        RunDirectoryError: there is none yet.
-    """
-    for number in reversed(run.generations()):
-        if read_manifest(population_folder(run, number)) is not None:
-            return number
-    raise RunDirectoryError(
-        f"{run.directory} has no complete generation yet", fix=f"populora resume {shown(run.directory)}"
-    )
-
-
-def follows(run: Run, generation: int) -> bool:
-    """True if a generation was made of the members that stand at the end of the one before it now."""
-    before = read_manifest(population_folder(run, generation - 1))
-    made = [read_manifest(stage_dir(run.directory, generation, name)) for name in ("match", "propose")]
-    if before is None or made[0] is None:
-        return False
-    # Copies of one parent are equal whatever they inherit beside its weights.
-    now = {
-        name: input_hash([content]) for name in MEMBERS if (content := before.contents.get(file_name(name)))
-    }
-    return all(each.inputs.get(name, now[name]) == now[name] for each in made if each for name in now)
-
-
-def newest_following(run: Run) -> int:
-    """The newest generation to which all before it lead: a stage made again may have left later ones behind.
-
-    Raises:
-        RunDirectoryError: no generation is complete yet.
-    """
-    newest = newest_generation(run)
-    past = Past(run)
-    led = (follows(run, number) and agrees(run, number, past) for number in range(1, newest + 1))
-    return next((number for number, leads in enumerate(led) if not leads), newest)
-
-
-def agrees(run: Run, generation: int, past: Past | None = None) -> bool:
-    """True if the stages of a generation were made of one another as they are now.
-
-    Args:
-        past: of a walk over generations.
-
-    Raises:
-        ArtifactError: a table of an earlier generation, which this one was made of too, is damaged.
-    """
-    contents: dict[str, str] = {}
-    for stage in stages_of(generation):
-        found = read_manifest(stage_dir(run.directory, generation, stage.name))
-        if found is None:
-            return False
-        now = {
-            artifact: input_hash([contents[file_name(artifact)]])
-            for artifact, when in stage.needs.items()
-            if when is When.NOW and file_name(artifact) in contents
-        }
-        if not made_of(run, generation, stage.name, now, found.inputs, past):
-            return False
-        contents |= found.contents
-    return True
 
 
 def by_play(run: Run, generation: int) -> list[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
 import numpy as np
 
 from populora_core.problems.model import Problem
@@ -17,14 +21,17 @@ class Buffer:
 
     Args:
         capacity: the most references kept of each problem type.
+        past: knows n-grams of programs from an earlier generation's buffer, so that only later ones are parsed.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, past: PastNgrams | None = None) -> None:
         self._capacity = capacity
+        self._past = past or PastNgrams()
         self._references: dict[str, list[Problem]] = {}
         self._known: set[tuple[str, str]] = set()
-        self._seen: set[Ngram] = set()
-        # Programs whose n-grams are not in _seen yet: sampling references alone costs none of it.
+        self._before: frozenset[Ngram] | None = None
+        self._since: set[Ngram] = set()
+        # Programs whose n-grams are in neither yet: sampling references alone costs none of it.
         self._unseen: list[str] = []
 
     def add(self, problem: Problem, key: str = "") -> bool:
@@ -56,6 +63,42 @@ class Buffer:
 
     def novelty(self, program: str) -> float:
         """The share of the program's token n-grams that no problem added so far has, of whatever type."""
-        self._seen.update(*map(ngrams, self._unseen))
+        if self._before is None:
+            self._before = self._past.of(self._unseen)
+        else:
+            self._since.update(_ngrams_of(self._unseen))
         self._unseen.clear()
-        return novelty(program, self._seen)
+        return novelty(program, self._before, self._since)
+
+
+class PastNgrams:
+    """The n-grams of a list of programs to which more are appended, such as a run's past: each is parsed once.
+
+    A list with another beginning is parsed whole. No program is kept, only the distinct n-grams: programs of one
+    language have most of them in common.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[int, bytes, frozenset[Ngram]] = 0, _digest(()), frozenset()
+
+    def of(self, programs: Sequence[str]) -> frozenset[Ngram]:
+        """The n-grams of all these programs."""
+        count, digest, found = self._known
+        if _digest(programs[:count]) != digest:
+            count, found = 0, frozenset()
+        if count < len(programs):
+            found = found.union(_ngrams_of(programs[count:]))
+            self._known = len(programs), _digest(programs), found
+        return found
+
+
+def _ngrams_of(programs: Iterable[str]) -> Iterator[Ngram]:
+    """The n-grams of one program after another: those of all at once would fill the memory."""
+    return chain.from_iterable(map(ngrams, programs))
+
+
+def _digest(programs: Iterable[str]) -> bytes:
+    found = hashlib.sha256()
+    for program in programs:
+        found.update(f"{len(program)}:{program}".encode(errors="surrogatepass"))
+    return found.digest()

@@ -68,10 +68,12 @@ def _renumbered(words: Ngram) -> Ngram:
     )
 
 
-def novelty(program: str, seen: Set[Ngram]) -> float:
-    """The share of the program's n-grams, between 0 and 1, that is not among those already seen."""
-    own = ngrams(program)
-    return len(own - seen) / len(own) if own else 0.0
+def novelty(program: str, *seen: Set[Ngram]) -> float:
+    """The share of the program's n-grams, between 0 and 1, that is in none of the sets already seen."""
+    own = new = ngrams(program)
+    for known in seen:
+        new = new - known
+    return len(new) / len(own) if own else 0.0
 
 
 def _size(tokens: tuple[str, ...]) -> int:

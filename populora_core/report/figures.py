@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from populora_core.runs.run import Run
+from populora_core.stages.table import stages_of
 from populora_core.store.catalogue import Catalogue
 from populora_core.support.aliases import Row
 
@@ -143,6 +144,13 @@ class Figures:
     def generations(self) -> range:
         """The generations that were played."""
         return range(1, self.last + 1)
+
+    @property
+    def done(self) -> int:
+        """The number of generations whose last stage was made: a killed run may have learnt in one more."""
+        last_stage = {"generation": self.last, "stage": stages_of(self.last)[-1].name}
+        ended = any(last_stage.items() <= row.items() for row in self["stages"])
+        return self.last if ended else max(self.last - 1, 0)
 
     @property
     def target(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +25,7 @@ from populora_core.support.aliases import Row
 from populora_core.support.errors import BelowBase
 
 CONFIDENCE = 0.99
+ByProblem = tuple[tuple[float, ...], ...]  # of each benchmark, problem by problem
 
 # A row for each role and problem that all its members and the base were judged on: its mean, and the base's.
 ANSWERED = f"""
@@ -74,9 +76,14 @@ class Fall:
 def standing(role: str, generation: int, rows: Sequence[Row]) -> Standing:
     """A role's gap to the base, from its rows of one evaluation by benchmark: `score` and `base` of each problem."""
     benchmarks = [list(own) for _, own in groupby(rows, itemgetter("benchmark"))]
-    scores, base = ([[row[side] for row in own] for own in benchmarks] for side in ("score", "base"))
-    gap = paired_interval(scores, base, ids.generator(generation, "guard", role), CONFIDENCE)
-    return Standing(role, generation, gap)
+    scores, base = ([tuple(row[side] for row in own) for own in benchmarks] for side in ("score", "base"))
+    return Standing(role, generation, _gap(role, generation, tuple(scores), tuple(base)))
+
+
+@lru_cache(maxsize=1 << 11)
+def _gap(role: str, generation: int, scores: ByProblem, base: ByProblem) -> Interval:
+    """A gap with its interval, drawn once: reports and guard come back to every evaluation in each generation."""
+    return paired_interval(scores, base, ids.generator(generation, "guard", role), CONFIDENCE)
 
 
 def falls_of(standings: Iterable[Standing]) -> list[Fall]:

@@ -50,13 +50,31 @@ def points(gain: Interval) -> str:
 
 def score_lines(directory: Path, generation: int) -> list[str]:
     """Measurements after a generation, a line each."""
-    measured = [
+    return lines_by_generation(directory, generation).get(generation, [])
+
+
+def lines_by_generation(directory: Path, generation: int | None = None) -> dict[int, list[str]]:
+    """Measurements, a line each, by the generation after which they were taken.
+
+    Args:
+        generation: this one alone; None for all, each read once.
+    """
+    found: dict[int, list[str]] = defaultdict(list)
+    for item in scored(directory, generation):
+        found[item.generation].append(score_line(item))
+    for taken in yardsticks(directory, generation):
+        found[taken.generation].append(yardstick_line(taken))
+    for item in validities(directory, generation):
+        found[item.generation].append(validity_line(item))
+    return found
+
+
+def yardstick_line(item: Yardstick) -> str:
+    """One line on the first and the newest problems."""
+    return (
         f"yardstick: base {percent(item.newest.base.value)} of the newest problems, {percent(item.first.base.value)} "
         f"of the first; solvers {percent(item.newest.solvers.value)} and {percent(item.first.solvers.value)}"
-        for item in yardsticks(directory, generation)
-    ]
-    valid = map(validity_line, validities(directory, generation))
-    return [*map(score_line, scored(directory, generation)), *measured, *valid]
+    )
 
 
 def score_line(item: Scored) -> str:

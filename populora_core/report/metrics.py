@@ -135,8 +135,8 @@ VALID = Metric(
 SOLVE_RATE = Metric(
     "solve_rate",
     "Solve rate",
-    "Mean share of the matched students' attempts that are correct.",
-    "attempts correct",
+    "Share of a problem's attempts that are correct: the mean over teachers' problems, anchors left out.",
+    "of attempts at teachers' problems",
     percent,
     faceted=True,
     over="problems_judged",
@@ -249,8 +249,8 @@ LENGTH = _of_role(
 SECONDS = _of_run(
     "seconds",
     "Time of a generation",
-    "Seconds in its stages.",
-    "seconds",
+    "Time in its stages.",
+    "time",
     seconds,
     counted=True,
 )

@@ -15,6 +15,7 @@ from typing import Literal
 from populora_core.report import advice, metrics
 from populora_core.report.figures import Figures
 from populora_core.report.guard import falls
+from populora_core.report.history import earlier_history
 from populora_core.report.learnt import brief, measured, validity
 from populora_core.report.scored import scored
 from populora_core.report.series import (
@@ -66,12 +67,13 @@ def headline(figures: Figures) -> list[str]:
     if figures.last == 0:
         return [FOUNDED]
     done = (
-        f"All {figures.last} generations are done."
-        if figures.last == figures.target
-        else f"{figures.last} of {figures.target} generations are done."
+        f"All {figures.done} generations are done."
+        if figures.done == figures.target
+        else f"{figures.done} of {figures.target} generations are done."
     )
     found = [" ".join(part) for part in measured(figures.run.directory)] or [UNMEASURED]
-    return [f"{done} {found[0]}", *found[1:], *validity(figures.run.directory), _training(figures)]
+    beside = [*earlier_history(figures.run), *validity(figures.run.directory)]
+    return [f"{done} {found[0]}", *found[1:], *beside, _training(figures)]
 
 
 def one_line(figures: Figures) -> str:

@@ -26,7 +26,14 @@ from populora_core.benchmarks.suite import OWN, VALIDITY, YARDSTICK, Suite, load
 from populora_core.config.load import Config
 from populora_core.runs.run import Run, suites
 from populora_core.stages.measure import SELECTION
-from populora_core.store.manifest import EVALUATION, complete, read_manifest, stage_dir, stage_folder_names
+from populora_core.store.manifest import (
+    EVALUATION,
+    Manifest,
+    complete,
+    read_manifest,
+    stage_dir,
+    stage_folder_names,
+)
 from populora_core.store.rows import EvaluationItemRow, StageTables
 from populora_core.support import ids
 from populora_core.support.errors import PopuloraError
@@ -54,6 +61,7 @@ class Scored:
         everyone: whether all solvers answered, not some that a person chose.
         nothing: whether base and members all score at the floor (`benchmarks.scores.tells_nothing`).
         strata: the pairs within each stratum of the suite.
+        rules: by which the answers were drawn and judged, and of which problems.
     """
 
     generation: int
@@ -64,11 +72,17 @@ class Scored:
     everyone: bool = True
     nothing: bool = False
     strata: Mapping[str, Sequence[Pairs]] = field(default_factory=dict)
+    rules: tuple[object, ...] = ()
 
     @property
     def problems(self) -> int:
         """Number of problems that all of them answered."""
         return sum(len(own) for own, _ in self.pairs)
+
+    @cached_property
+    def by_benchmark(self) -> tuple[Scored, ...]:
+        """The same on each benchmark alone, in the order of the suite."""
+        return tuple(Scored(self.generation, self.suite, [pairs], self.seed) for pairs in self.pairs)
 
     @cached_property
     def by_stratum(self) -> dict[str, Scored]:
@@ -92,20 +106,22 @@ class Scored:
         """The base's mean score."""
         return self._mean("base", [own for _, own in self.pairs])
 
-    @cached_property
+    @property
     def gain(self) -> Interval:
         """Solvers minus base, paired over problems; a bootstrap, so only of what is shown."""
         return self.gain_within(CONFIDENCE)
 
     def gain_within(self, confidence: float) -> Interval:
         """The gain with the interval of another confidence."""
-        found = difference(self.pairs, self.seed, "solvers", confidence=confidence)
-        assert found is not None, "every benchmark has a problem that all answered"
-        return found
+        if confidence not in self._gains:
+            found = difference(self.pairs, self.seed, "solvers", confidence=confidence)
+            assert found is not None, "every benchmark has a problem that all answered"
+            self._gains[confidence] = found
+        return self._gains[confidence]
 
-    def of(self, benchmark: int) -> Scored:
-        """The same on one benchmark alone, by its place in the suite."""
-        return Scored(self.generation, self.suite, self.pairs[benchmark : benchmark + 1], self.seed)
+    @cached_property
+    def _gains(self) -> dict[float, Interval]:
+        return {}
 
     def _mean(self, who: str, scores: Sequence[Sequence[float]]) -> Interval:
         return mean_interval(scores, ids.generator(self.seed, "mean", who))
@@ -135,7 +151,8 @@ class Yardstick:
 def scored(directory: Path, generation: int | None = None) -> list[Scored]:
     """The evaluations on a held-out suite that hold solvers and base, oldest first.
 
-    The suite is the run's own where it was evaluated, else the one evaluated last. One that tells nothing is left out.
+    The suite is the run's own where it was evaluated, else the one evaluated last. One that tells nothing is left out,
+    and so are scores by other rules than the newest: a course through both would show the rules, not the solvers.
 
     Args:
         generation: this one alone; None for all.
@@ -144,8 +161,9 @@ def scored(directory: Path, generation: int | None = None) -> list[Scored]:
     found = [item for item in found if item.everyone] or found
     if not found:
         return []
-    shown = max(found, key=lambda item: (item.own, item.generation)).suite
-    return [item for item in found if item.suite == shown and generation in (None, item.generation)]
+    newest = max(found, key=lambda item: (item.own, item.generation))
+    alike = [item for item in found if (item.suite, item.rules) == (newest.suite, newest.rules)]
+    return [item for item in alike if generation in (None, item.generation)]
 
 
 def telling_nothing(directory: Path) -> list[str]:
@@ -157,7 +175,7 @@ def telling_nothing(directory: Path) -> list[str]:
 def yardsticks(directory: Path, generation: int | None = None) -> list[Yardstick]:
     """The yardstick's results, oldest first."""
     found = _read(directory, generation, YARDSTICK)
-    return [Yardstick(item.generation, item.of(0), item.of(1)) for item in found]
+    return [Yardstick(item.generation, *item.by_benchmark[:2]) for item in found]
 
 
 def validities(directory: Path, generation: int | None = None) -> list[Scored]:
@@ -225,7 +243,17 @@ def _evaluation(folder: Path, key: str, contents: tuple[str, ...], own: frozense
         own=any(_is(suite.suite, name) for name in own),
         everyone=manifest.extra.get(SELECTION, "all") in WHOLE,
         nothing=nothing,
+        rules=_rules(manifest, suite),
     )
+
+
+def _rules(evaluation: Manifest, suite: Suite) -> tuple[object, ...]:
+    """The digest of problems and of how they are judged, and how answers to each benchmark are drawn."""
+    drawn = [
+        (entry.attempts, entry.k[0], entry.temperature, entry.top_p, entry.max_tokens)
+        for entry in suite.benchmarks
+    ]
+    return evaluation.config.get("problems"), *drawn
 
 
 def _own_names(config: Config) -> set[str]:

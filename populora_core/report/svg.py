@@ -14,13 +14,14 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from populora_core.report.palette import Style
-from populora_core.report.text import NARROW, Format, number, percent, signed
+from populora_core.report.text import NARROW, Format, number, percent, seconds, signed
 
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 60.0, 12.0, 10.0, 38.0
 LETTER = 7.2  # about the width of one, on the generous side
 LABEL_DEEP = 27.0  # of a line's name and value at its end
 MARKER, MOST_MARKERS = 3.2, 14  # half its width; of one line
+TIMES = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.0, 1.0, "s"))  # from where on, size, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +103,36 @@ def ticks(low: float, high: float, most: int, whole: bool = False) -> list[float
     return [low]
 
 
+def round_ticks(low: float, high: float, most: int, form: Format) -> list[float]:
+    """Ticks that are round in the unit of their axis."""
+    size, _ = unit_of(max(abs(low), abs(high)), form)
+    return [size * value for value in ticks(low / size, high / size, most)]
+
+
+def unit_of(largest: float, form: Format) -> tuple[float, str]:
+    """The one unit that an axis counts in: its size, and what follows every number."""
+    if form is percent:
+        return 0.01, f"{NARROW}%"
+    if form is seconds:
+        return next((size, f"{NARROW}{name}") for least, size, name in TIMES if largest >= least)
+    power = math.floor(math.log10(largest)) if largest else 0
+    return (1.0, "") if power >= -4 else (10.0**power, f"e−{-power:02d}")
+
+
 def tick_labels(values: Sequence[float], form: Format) -> list[str]:
-    """The values along an axis, all with as many decimals as tell each of them exactly, up to four.
+    """The values along an axis, all in one unit and with as many decimals as tell each of them exactly.
 
     Large ones are short, as elsewhere, where that tells them apart.
     """
     short = [form(value) for value in values]
-    if form not in (percent, number, signed) or (
-        max(map(abs, values)) >= 1e4 and len({*short}) == len(short)
-    ):
+    largest = max(map(abs, values))
+    large = largest >= 1e4 and form is not seconds and len({*short}) == len(short)
+    if large or form not in (percent, number, signed, seconds):
         return short
-    scale, unit = (100, f"{NARROW}%") if form is percent else (1, "")
-    shown = [scale * value for value in values]
-    near = 1e-9 * max(1.0, *map(abs, shown))
-    exact = (d for d in range(4) if all(abs(value - round(value, d)) <= near for value in shown))
-    digits = next(exact, 4)
+    size, unit = unit_of(largest, form)
+    shown = [value / size for value in values]
+    near = 1e-9 * max(1.0, largest / size)
+    digits = next(d for d in range(10) if all(abs(value - round(value, d)) <= near for value in shown))
     sign = "+" if form is signed else ""
     return [f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−") for value in shown]
 
@@ -143,7 +159,7 @@ def frame(
 def axes(area: Frame, x_label: str, y_label: str, y_format: Format) -> Markup:
     """Grid lines, tick labels and the two axis labels."""
     parts = []
-    values = ticks(area.y.low, area.y.high, 6)
+    values = round_ticks(area.y.low, area.y.high, 6, y_format)
     for value, label in zip(values, tick_labels(values, y_format), strict=True):
         y = area.y(value)
         parts.append(

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,15 +19,16 @@ from populora_core.config.sections import BUNDLED
 from populora_core.runs.absolute import absolute, in_utf8, moved
 from populora_core.runs.heartbeat import Beat, Life
 from populora_core.runs.lock import LOCK, lock
+from populora_core.runs.recorded import read_record, recorded_settings
 from populora_core.runs.sharing import SharedStore, sharing
 from populora_core.runs.warm_start import start_digests
 from populora_core.sandbox.jobs import Limits
-from populora_core.store.record import FORMAT, RECORD, RECORDED, REDRAWN, RunRecord
+from populora_core.store.record import FORMAT, RECORD, REDRAWN
 from populora_core.support.durable import TEMPORARY_PREFIX, write_atomically, writing
 from populora_core.support.errors import ArtifactError, ConfigError, RunDirectoryError
 from populora_core.support.hub import HUB
 from populora_core.support.plain import read_plain
-from populora_core.support.received import below, read_json, require_no_way_out, validated
+from populora_core.support.received import below, require_no_way_out, validated
 from populora_core.support.revision import code_revision, version_of
 from populora_core.support.trust import remember
 from populora_core.support.typed import shown
@@ -112,8 +114,9 @@ class Run:
             )
         try:
             require_no_way_out(directory, STAGE_DEPTH)
-            record = _record(path)
-            config = moved(build_config(record["config"], str(path)), record.get("began_in", ""))
+            record = read_record(path)
+            settings = build_config(recorded_settings(record), str(path))
+            config = moved(settings, record.get("began_in", ""))
         except ConfigError as error:
             raise RunDirectoryError(
                 f"{path} has settings that this code does not take",
@@ -186,29 +189,47 @@ class Run:
         write_atomically(self.directory / REDRAWS, json.dumps(redraws, indent=1, sort_keys=True) + "\n")
 
 
+class RunLeftOut(UserWarning):
+    """A run of a folder or a pattern cannot be opened; the others are asked without it."""
+
+
 def open_runs(places: Iterable[str | Path]) -> list[Run]:
     """The runs at these places: run directories, folders of them, or patterns such as `runs/seed-*`.
 
+    Of a folder or a pattern, a run that cannot be opened is left out with a `RunLeftOut`.
+
     Raises:
-        RunDirectoryError: one of them is no run and holds none.
+        RunDirectoryError: one of them is no run and holds none, or a run that is named itself or every one that was
+            found cannot be opened.
     """
-    found = []
+    found: list[Run] = []
+    refused: dict[Path, RunDirectoryError] = {}
     for place in map(str, places):
         # A folder of that name comes before what its name would match.
         matched = [place] if Path(place).exists() else sorted(glob(place)) or [place]
         for path in map(Path, matched):
             inside = sorted(record.parent for record in path.glob(f"*/{RECORD}"))
-            if (path / RECORD).is_file() or (not inside and len(matched) == 1):
+            own = (path / RECORD).is_file() or (not inside and len(matched) == 1)
+            if own and path == Path(place):
                 found.append(Run.open(path))
-            else:
-                found += map(Run.open, inside)
+                continue
+            for directory in [path] if own else inside:
+                try:
+                    found.append(Run.open(directory))
+                except RunDirectoryError as refusal:
+                    refused[directory] = refusal
     if not found:
+        for error in refused.values():
+            raise error
         raise RunDirectoryError(
             "there is no run to ask",
             expected="a run directory, a folder of runs or a pattern that matches some",
             got=", ".join(map(str, places)) or "nothing",
             fix="ls runs/ shows what there is",
         )
+    for directory, error in refused.items():
+        advice = f"populora inspect {shown(directory)} says more"
+        warnings.warn(f"{directory.name} is left out: {error.problem}; {advice}", RunLeftOut, stacklevel=2)
     return found
 
 
@@ -370,17 +391,3 @@ def refuse_occupied(directory: Path) -> None:
             expected="a new or an empty folder",
             fix="choose another --run-dir; nothing was changed",
         )
-
-
-def _record(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise RunDirectoryError(
-            f"{path} was written by another version",
-            expected=f"format {FORMAT}",
-            got=f"format {found['format']}",
-            fix=f"open it with the code that wrote it (revision {found.get('code_revision')}); "
-            "this one starts new runs: --run-dir NEW",
-        )
-    record: RunRecord = validated(RECORDED, read_plain(path), path)
-    return dict(record)

@@ -19,6 +19,7 @@ from populora_core.stages.table import AVERAGE
 
 HALF_ON_CPU = 3
 """Version of what sampler and learner make of a base in bfloat16 on a CPU; in float32 every bit has stayed."""
+HALF_RULE = "base.half_on_cpu"
 FIRST_KEYED = 2
 """Version of a benchmark from which on keys name it, where the benchmark does not say another."""
 SHARD_PLAN = ("shards", "threads")
@@ -70,11 +71,17 @@ def rules(config: Config) -> dict[str, int]:
     half = (config.base.device, config.base.dtype) == ("cpu", "bfloat16")
     longest = max(config.update.pack_tokens, LONG_PACK if half else 0)
     followed = {
-        "base.half_on_cpu": HALF_ON_CPU if half else None,
+        HALF_RULE: HALF_ON_CPU if half else None,
         "update.packs": PACKS_RULE if config.update.token_budget < longest else None,
         f"{AVERAGE}.rule": AVERAGE_RULE if config.evolve.average_every else None,
     }
     return {name: version for name, version in followed.items() if version is not None}
+
+
+def arithmetic(config: Config) -> dict[str, dict[str, int]]:
+    """The rule of half precision, as a section in the keys of stages that compute with the base."""
+    half = rules(config).get(HALF_RULE)
+    return {} if half is None else {"base": {HALF_RULE.removeprefix("base."): half}}
 
 
 def decisive(config: Config, sections: Iterable[str]) -> dict[str, dict[str, Any]]:

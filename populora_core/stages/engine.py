@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from populora_core.config.load import Config
+from populora_core.runs.machine import gpus_of
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.drift import drift, is_whole, recorded_alike
@@ -68,7 +71,7 @@ def run_stage(
     session.observer.stage_started(generation, stage.name)
     session.heartbeat.at(generation, stage.name)
     plan = plan_stage(session, generation, stage, redraw)
-    manifest = None if force else _committed(session.run, plan) or _bring(session, plan)
+    manifest = None if force else _committed(session.run, plan) or _bring(session, plan, guard)
     reused = manifest is not None
     if manifest is None:
         if not force:
@@ -166,12 +169,14 @@ def _shared(session: Session, plan: StagePlan) -> SharedStore | None:
     return None if plan.stage.own else session.shared
 
 
-def _bring(session: Session, plan: StagePlan) -> Manifest | None:
+def _bring(session: Session, plan: StagePlan, guard: Guard | None) -> Manifest | None:
     """Commit what another machine, or this one before a kill, has shared under the key; None where no one has."""
     shared = _shared(session, plan)
     entry = shared.find(plan.generation, plan.stage.name, plan.key) if shared is not None else None
     if shared is None or entry is None:
         return None
+    if guard is not None:
+        guard(entry.manifest.files)
     try:
         return commit_shared(session.run, shared, entry)
     except DamagedObject:
@@ -192,7 +197,7 @@ def _make(
         kept = shards_dir(run.directory, generation, stage.name)
         shards = session.shards(plan.key, kept, staged_adapters(writer))
         context = StageContext(session, plan, writer, shards, session.observer.stage_progress)
-        with watched(run.config.base.device, run.config.compute.shards) as busy:
+        with _watched(run.config) as busy:
             perform(stage, context)
         if busy:
             context.extra["gpu_busy"] = fmean(busy)
@@ -215,14 +220,21 @@ def _make(
         if found is not None and found.contents == manifest.contents:
             shards.release()
             return found, True  # forced, and it came out as it was: what is there stays
+        if guard is not None:
+            guard(manifest.files)  # before another machine can take it
         if (shared := _shared(session, plan)) is not None:
             manifest = shared.settle(manifest, writer)
-        if guard is not None:
-            guard(manifest.files)
         place_adapters(run.directory, writer, manifest)
         writer.commit(manifest)
     shards.release()
     return manifest, False
+
+
+def _watched(config: Config) -> AbstractContextManager[list[float]]:
+    """See `watched`, of the GPUs that the run holds; nothing is known here of a cluster's."""
+    if not config.compute.here:
+        return nullcontext([])
+    return watched(config.base.device, gpus_of(config))
 
 
 def perform(stage: Stage, context: StageContext) -> None:

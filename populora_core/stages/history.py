@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from weakref import WeakKeyDictionary
+
 from populora_core.population.islands import island_of_problem
 from populora_core.problems.archive import Graded
-from populora_core.problems.buffer import Buffer
+from populora_core.problems.buffer import Buffer, PastNgrams
 from populora_core.problems.coverage import Cell
 from populora_core.problems.dialects import seeds_of
 from populora_core.problems.model import Problem
+from populora_core.runs.session import Session
 from populora_core.stages.context import StageContext
 from populora_core.store.rows import ProblemRow
 
 PROBLEM = ("problem_id", "problem_type", "program", "inputs", "outputs", "message")  # columns of a `Problem`
+_past: WeakKeyDictionary[Session, defaultdict[int, PastNgrams]] = WeakKeyDictionary()
+"""Island -> n-grams of its past, for as long as a run is open: every generation adds to those of the last."""
 
 
 def read_buffer(ctx: StageContext, capacity: int, island: int = 0) -> Buffer:
@@ -20,7 +26,7 @@ def read_buffer(ctx: StageContext, capacity: int, island: int = 0) -> Buffer:
     Args:
         island: whose problems; there is one island unless the configuration says more.
     """
-    buffer = Buffer(capacity)
+    buffer = Buffer(capacity, _past.setdefault(ctx.session, defaultdict(PastNgrams))[island])
     for problem_type in ctx.config.propose.types:
         for seed in seeds_of(ctx.dialect, problem_type):
             buffer.add(seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from populora_core.problems.types import problem_type
 from populora_core.runs.run import Run
-from populora_core.stages.decisive import decisive
+from populora_core.stages.decisive import arithmetic, decisive
 from populora_core.stages.table import FOUND, STAGES, Stage, When, as_configured, file_name, giver, stages_of
 from populora_core.store.manifest import intact, read_manifest, stage_dir
 from populora_core.support import ids
@@ -220,12 +220,14 @@ def stage_seed(run: Run, generation: int, stage: Stage, redraw: int | None = Non
 
 def deciding(session: Session, stage: Stage, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that decides the content of a stage, as configured, and nothing else."""
-    spec = session.model_spec
+    spec, config = session.model_spec, session.run.config
     return {
         "stage": stage.name,
         "version": stage.version,
         "seed": seed,
-        "config": {**decisive(session.run.config, stage.config), **stage.own},
+        "config": decisive(config, stage.config)
+        | (arithmetic(config) if stage.base else {})
+        | dict(stage.own),
         "inputs": inputs,
         "base": [spec.digest, spec.base.numbers, spec.base.device] if stage.base else None,
         "dialect": _language(session, stage) if stage.dialect else None,

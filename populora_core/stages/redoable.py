@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from populora_core.runs.run import Run
 from populora_core.store.adapters import STATE_FILES
@@ -20,6 +20,18 @@ def startable(run: Run, generation: int) -> bool:
 def redoable(run: Run, generation: int) -> bool:
     """True if nothing was pruned that a stage of the generation needs or makes."""
     return startable(run, generation) and (generation == 0 or startable(run, generation - 1))
+
+
+def all_redoable(run: Run, generations: Iterable[int]) -> list[int]:
+    """The generations among these that are `redoable`; each member's folder is looked at once for all of them."""
+    folders = (run.directory / "members").glob("*/g[0-9]*")
+    numbered = [(folder.name[1:], folder) for folder in folders]
+    ended = {
+        int(number)
+        for number, folder in numbered
+        if number.isdecimal() and any(pruned(folder / name) for name in STATE_FILES)
+    }
+    return [generation for generation in generations if not {generation - 1, generation} & ended]
 
 
 def require_redoable(run: Run, generation: int, moved: Sequence[str] | None = None) -> None:

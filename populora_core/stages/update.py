@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,16 +13,19 @@ import numpy as np
 
 from populora_core.benchmarks.corpus import read_corpus
 from populora_core.compute.members import CORPUS, Lesson, Update
+from populora_core.compute.proving import in_turn
 from populora_core.compute.shards import towards
 from populora_core.config.sections import UpdateSection
 from populora_core.learner.estimators import advantages, alike_by_type
 from populora_core.learner.rows import CorpusText, MemberRules, UpdateRules, moving
 from populora_core.population.member import Member, Role
 from populora_core.population.pbt import Hyperparameters, own_or
+from populora_core.sampler.engines import scored_in
 from populora_core.stages.adapters import earlier_folders, member_folders
 from populora_core.stages.average import average
 from populora_core.stages.context import StageContext
 from populora_core.stages.sampling import shares
+from populora_core.store.adapters import WEIGHTS
 from populora_core.store.manifest import read_manifest
 from populora_core.store.rows import SampledRow
 from populora_core.support.finish import FinishReason
@@ -107,12 +111,23 @@ def _learn(ctx: StageContext, plan: _Plan) -> list[dict[str, Any]]:
                 for member in share
                 if member in own and (temperature := own[member].temperature) is not None
             },
-            generation=ctx.generation,
+            others=_others(ctx, share, before),
         )
         for share in shares(ctx, {member: plan.tokens[member] for member in before})
     ]
     learned = sum(len(moving(step, ctx.config.update.kl)) for step, _ in plan.steps)
     return ctx.shards.map(parts, towards(ctx.progress, learned))
+
+
+def _others(
+    ctx: StageContext, share: Iterable[str], before: Mapping[str, Path]
+) -> dict[str, dict[str, Path]]:
+    """member_id -> the weights of the members that its completions are held to, whichever shards these are in."""
+    spec = ctx.session.model_spec
+    if scored_in(spec.sampler.engine, spec.base.dtype) == "float32":
+        return {}
+    met = {member: in_turn(sorted(before), member, ctx.generation) for member in share}
+    return {member: {other: before[other] / WEIGHTS for other in others} for member, others in met.items()}
 
 
 def _temperature(ctx: StageContext, table: str, section: str) -> float:

@@ -181,17 +181,35 @@ def supersede(run_dir: Path, path: Path) -> Path:
     Raises:
         ArtifactError: it could not be moved, or leads out of the run.
     """
+    return supersede_all(run_dir, [path])[0]
+
+
+def supersede_all(run_dir: Path, paths: Sequence[Path]) -> list[Path]:
+    """Move files or folders of the run to one superseded/N/; see `supersede`.
+
+    They go in order, each whole: a kill in between leaves the last of them, and another call moves these.
+
+    Raises:
+        ArtifactError: one could not be moved, or leads out of the run.
+    """
     root = below(run_dir, _SUPERSEDED)
-    below(run_dir, path)
+    for path in paths:
+        below(run_dir, path)
+    if not paths:
+        return []
     with durable.writing(root):
         root.mkdir(exist_ok=True)
         number = 1 + max((int(old.name) for old in root.iterdir() if old.name.isdigit()), default=0)
-        target = root / f"{number:04d}" / path.relative_to(run_dir)
-        target.parent.mkdir(parents=True)
-        os.rename(path, target)
-        for folder in (path.parent, *target.relative_to(run_dir).parents):
+        aside = root / f"{number:04d}"
+        aside.mkdir()
+        targets = [aside / path.relative_to(run_dir) for path in paths]
+        for path, target in zip(paths, targets, strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(path, target)
+        above = (parent for target in targets for parent in target.relative_to(run_dir).parents)
+        for folder in dict.fromkeys([*above, *(path.parent.relative_to(run_dir) for path in paths)]):
             durable.fsync(run_dir / folder)
-    return target
+    return targets
 
 
 def sweep(run_dir: Path) -> list[Path]:

@@ -155,10 +155,9 @@ def _make(run_dir: Path, manifests: dict[int, list[Manifest]]) -> CatalogueBlock
 
 def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
     for name in MERGED:
-        schema = TABLES[name].arrow
+        tables = [_whole(path) for path in _files(run_dir, manifests, name)]
+        schema = _columns_of(name, tables)
         with pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="zstd") as writer:
-            tables = [_whole(path) for path in _files(run_dir, manifests, name)]
-            # What an older version wrote may lack columns; they are null.
             everything = pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
             writer.write_table(everything.select(schema.names).cast(schema))
     spilled = folder / ".spilled"
@@ -173,6 +172,14 @@ def _write(run_dir: Path, manifests: Sequence[Manifest], folder: Path) -> None:
         for name in JOINED:
             _copy(connection, VIEWS[name].sql(), folder / f"{name}.parquet")
     shutil.rmtree(spilled, ignore_errors=True)
+
+
+def _columns_of(name: str, tables: Sequence[pa.Table]) -> pa.Schema:
+    """The declared columns of a table; those that an older version did not write are null in its rows."""
+    always = set(TABLES[name].arrow.names).intersection(*(table.column_names for table in tables))
+    return pa.schema(
+        [column if column.name in always else column.with_nullable(True) for column in TABLES[name].arrow]
+    )
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> None:

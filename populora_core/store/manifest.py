@@ -230,7 +230,10 @@ def read_manifest(folder: Path) -> Manifest | None:
     return found if _place(found) == (folder.parent.name, folder.name) else None
 
 
-@lru_cache(maxsize=1 << 12)
+# Each generation, planning and the report ask for the manifests of all earlier ones, in order: some ten of each. A
+# cache that is smaller than these sets would lose each manifest before it is asked for again; this one holds 1,600
+# generations of them, at some 7 KB a manifest.
+@lru_cache(maxsize=1 << 14)
 def _parsed(path: str, inode: int, mtime_ns: int, size: int) -> Manifest:
     return validated(_MANIFEST, read_plain(Path(path)), path)
 

@@ -17,7 +17,7 @@ _INSTALL = re.compile(r"(?<![\w/.-])pip install -e (['\"])\.\[")
 
 def typed(text: str) -> str:
     """The text with each `populora COMMAND`, and each extra to install, as it can be typed from here."""
-    how, what = "-e ", "." if Path.cwd() == REPOSITORY else str(REPOSITORY)
+    how, what = "-e ", "." if working_folder() == REPOSITORY else str(REPOSITORY)
     if not IN_CLONE:  # the index has no such package, but whoever installed it has its file
         how, what = "", "WHEEL"
     text = _COMMAND.sub(lambda found: f"{_program(NAME, MODULE)} ", text)
@@ -33,8 +33,16 @@ def as_root(arguments: str) -> str:
 
 def shown(path: Path) -> str:
     """A path as a shell takes it, from the working directory where it lies below."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    here = working_folder()
+    return shlex.quote(str(path.relative_to(here) if here and path.is_relative_to(here) else path))
+
+
+def working_folder() -> Path | None:
+    """The working directory; None once it is removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def _program(name: str, module: str) -> str:

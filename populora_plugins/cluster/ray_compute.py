@@ -24,6 +24,7 @@ from populora_core.support.devices import hold_device
 from populora_core.support.errors import BaseModelError, ClusterUnavailable, StoreUnavailable
 from populora_core.support.revision import version_of
 from populora_plugins.cluster.actor_pool import ActorPool, Call, Site
+from populora_plugins.cluster.alike import CODE, code_digest, require_alike
 from populora_plugins.cluster.parcels import Inbox, Outbox
 from populora_plugins.cluster.ray_cluster import RayCluster
 
@@ -157,16 +158,9 @@ class ShardWorker:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide results."""
-    return {package: version_of(package) or "absent" for package in PACKAGES}
+    """Versions of the packages that decide results, and the digest of our code: one version has many revisions."""
+    return {package: version_of(package) or "absent" for package in PACKAGES} | {CODE: code_digest()}
 
 
 def _require_versions(site: Site) -> None:
-    own = versions()
-    if site.environment != own:
-        raise ClusterUnavailable(
-            f"{site.host} has other versions than this machine, so that its results could differ",
-            expected=str(own),
-            got=str(site.environment),
-            fix="install the same environment on every machine of the cluster",
-        )
+    require_alike(site.host, site.environment, versions())

@@ -20,6 +20,7 @@ from populora_core.sandbox.pool import MAX_LOSSES, outer_seconds
 from populora_core.sandbox.status import Status
 from populora_core.support.errors import PopuloraError, SandboxUnavailable, WorkerLost
 from populora_plugins.cluster.actor_pool import ActorPool, Call, Site
+from populora_plugins.cluster.alike import CODE, code_digest, require_alike
 from populora_plugins.cluster.ray_cluster import RayCluster
 
 JOBS = (64, 1024)
@@ -40,6 +41,7 @@ class ShardedSandbox:
     Raises:
         SandboxUnavailable: a machine of the cluster has no sandbox, or they differ, which would make results depend on
             chance.
+        ClusterUnavailable: a machine has other code.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class ShardedSandbox:
         return ray.remote(SandboxWorker).options(**options).remote(*self._options)
 
     def _require_same(self, site: Site) -> None:
+        require_alike(site.host, site.environment, {CODE: code_digest()})
         name, identity = site.environment["name"], site.environment["identity"]
         self.name, self.identity = self.name or name, self.identity or identity
         if identity != self.identity:
@@ -171,7 +174,8 @@ class SandboxWorker:
             except PopuloraError as error:
                 error.problem = f"{socket.gethostname()}: {error.problem}"
                 raise
-        return Site.here({"name": self._sandbox.name, "identity": self._sandbox.identity})
+        own = {"name": self._sandbox.name, "identity": self._sandbox.identity}
+        return Site.here(own | {CODE: code_digest()})
 
     def perform(self, jobs: Sequence[Job], repeat: bool) -> Judged:
         """Run the jobs; an outage of this machine's sandbox is an error, and no result."""

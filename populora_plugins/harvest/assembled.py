@@ -9,7 +9,7 @@ from pathlib import Path
 from populora_core.benchmarks.metrics import Interval
 from populora_core.lifecycle.export import CARD, known_as, require_mergeable, take, write_adapter
 from populora_core.report.model_card import Snapshot, header, license_of, model_card
-from populora_core.report.text import markdown_table
+from populora_core.report.text import markdown_name, markdown_table
 from populora_core.store.adapters import WEIGHTS
 from populora_core.support.digest import file_sha256
 from populora_core.support.durable import new_folder, require_free
@@ -133,8 +133,8 @@ def _card(found: Assembly, how: str, base: str, merge: bool) -> str:
     what = [
         f"# {how} of {members} members",
         "",
-        f"{FOUND[how]} From the run `{found.run.name}` after generation {found.generation}; base model `{base}`,"
-        f" dialect `{found.run.config.base.dialect}`.",
+        f"{FOUND[how]} From the run {markdown_name(found.run.name)} after generation {found.generation}; base model"
+        f" {markdown_name(base)}, dialect {markdown_name(found.run.config.base.dialect)}.",
         "",
     ]
     front = header(library, base, ["populora", "self-play", how], license_of(found.run))

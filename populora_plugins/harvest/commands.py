@@ -115,8 +115,8 @@ def problems(
     """Write the verified problems of runs as a data set: problems, right answers, preference pairs, a card.
 
     `datasets.load_dataset(OUT)` loads the problems; a second argument, "supervised" or "preferences", loads the others.
-    A problem that several runs have is one row. The data set never contains problems of the bundled suites or of a
-    run's own suite.
+    A problem that several runs have is one row. The data set never contains problems of the bundled suites, nor
+    CRUXEval's where a run's own suite asks them.
     """
     from populora_core.runs.run import open_runs
     from populora_core.terminal.screen import narrated, pushed, say
@@ -129,7 +129,10 @@ def problems(
     counts = ", ".join(f"{rows} rows of {name}" for name, rows in done.rows.items())
     say(f"{done.folder} holds {counts}, and a card")
     if done.held_out:
-        say(f"left out, as a held-out suite has them: {done.held_out} problems")
+        say(
+            f"{done.held_out} problems were left out because a held-out suite has them, or because this Python could "
+            "not read them"
+        )
     say(f"from Python:  datasets.load_dataset({str(done.folder)!r})")
     pushed(done.folder, push, "dataset")
 

@@ -13,7 +13,6 @@ Parquet. Which split a program is in follows from the program alone: two data se
 from __future__ import annotations
 
 import hashlib
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from populora_core.benchmarks.heldout import HeldOut, held_out, kept_out
 from populora_core.config.load import Config
 from populora_core.problems.dialects import DIALECTS, Dialect, dialect, thought_of
 from populora_core.problems.model import Problem
+from populora_core.problems.normal import program_key
 from populora_core.problems.parsing import ProgramSyntaxError
 from populora_core.problems.types import PROBLEM_TYPES, AnswerForm
 from populora_core.report.model_card import license_of
@@ -55,8 +55,8 @@ WITH elsewhere AS (
     QUALIFY taken_over AND row_number() OVER (PARTITION BY generation, key, started_at ORDER BY taken_over, run) > 1
 )
 SELECT run, problem_id, first_value(run) OVER same AS first_run, first_value(problem_id) OVER same AS first_id
-FROM problems ANTI JOIN elsewhere USING (run, generation) WHERE n_attempts > 0
-WINDOW same AS (PARTITION BY problem_type, program_key, inputs ORDER BY run, generation, problem_id)
+FROM problems JOIN keyed USING (program) ANTI JOIN elsewhere USING (run, generation) WHERE n_attempts > 0
+WINDOW same AS (PARTITION BY problem_type, key, inputs ORDER BY run, generation, problem_id)
 """
 # Problems that pass the filters; a rate counts the attempts at every copy.
 PROBLEMS = """
@@ -71,15 +71,16 @@ WITH judged AS (
     FROM judged GROUP BY ALL
 ), copied AS (SELECT first_run AS run, first_id AS problem_id, count(*)::INTEGER AS copies FROM copies GROUP BY ALL)
 SELECT p.run, p.problem_id, p.generation, p.problem_type, p.program, p.inputs, p.outputs, p.message,
-       p.level, p.slack, p.lines_of_code, p.ast_depth, p.cyclomatic_complexity, p.chance, p.novelty,
+       round(p.level, 6) AS level, p.slack, p.lines_of_code, p.ast_depth, p.cyclomatic_complexity, p.chance, p.novelty,
        s.solve_rate, s.n_attempts, s.students, c.copies,
-       p.teacher_id, m.parent_ids AS teacher_parents, m.operator AS teacher_operator, p.program_key,
+       p.teacher_id, m.parent_ids AS teacher_parents, m.operator AS teacher_operator, k.key AS program_key,
        nullif(regexp_extract(v.sandbox, '-python(.+)$', 1), '') AS python
 FROM problems p JOIN by_student s USING (run, problem_id) JOIN copied c USING (run, problem_id)
+JOIN keyed k USING (program)
 LEFT JOIN members m ON m.run = p.run AND m.member_id = p.teacher_id
 LEFT JOIN stages v ON v.run = p.run AND v.generation = p.generation AND v.stage = 'verify'
 WHERE s.solve_rate BETWEEN $least AND $most AND p.lines_of_code BETWEEN $shortest AND $longest
-      AND p.level BETWEEN $lowest AND $highest AND p.novelty >= $novelty
+      AND round(p.level, 6) BETWEEN $lowest AND $highest AND p.novelty >= $novelty
 ORDER BY p.run, p.generation, p.problem_id
 """
 # Answers to the problems that were taken, each wording once.
@@ -154,8 +155,8 @@ def write_curriculum(
 ) -> Curriculum:
     """Write the problems of runs to a new folder: whole, or not at all.
 
-    Problems of the bundled suites, and of any of the runs' own, are never among them: the verifier refuses those that
-    its run knows, and here all are looked for again.
+    Problems of the bundled suites, and CRUXEval's in the runs' own, are never among them: the verifier refuses those
+    that its run knows, and here all are looked for again.
 
     Args:
         tested: share of the programs that are in the split `test`.
@@ -197,6 +198,7 @@ def curriculum_tables(
     spoken = {label: _spoken(label, config) for label, config in zip(labels, configured, strict=True)}
     with Catalogue(*directories) as catalogue, refusal_told("the problems could not be read"):
         connection = catalogue.connect()
+        connection.register("keyed", _keyed(connection))
         connection.register("copies", connection.sql(COPIES).to_arrow_table())
         found = connection.sql(PROBLEMS, params=asdict(filters)).to_arrow_table()
         asked = {_asked(label, config) for label, config in zip(labels, configured, strict=True)}
@@ -270,11 +272,23 @@ def _is_free(row: Row, asked: Iterable[HeldOut]) -> bool:
         return False
 
 
-def split_of(program_key: str, tested: float) -> str:
+def _keyed(connection: DuckDBPyConnection) -> pa.Table:
+    """The key of each program by today's normal form: the stored one is by that of the version which played the run."""
+    found = connection.sql("SELECT DISTINCT program FROM problems WHERE n_attempts > 0").to_arrow_table()
+    keys = [_key(program) for program in found["program"].to_pylist()]
+    return found.append_column("key", pa.array(keys, pa.string()))
+
+
+def _key(program: str) -> str:
+    try:
+        return program_key(program)
+    except ProgramSyntaxError:  # it is left out later
+        return hashlib.sha256(program.encode()).hexdigest()
+
+
+def split_of(key: str, tested: float) -> str:
     """The split that a program belongs to, whatever the run and the type."""
-    if not re.fullmatch("[0-9a-f]{8}", drawn := program_key[:8]):  # of a run that somebody else wrote
-        drawn = hashlib.sha256(program_key.encode(errors="surrogatepass")).hexdigest()[:8]
-    return TEST if int(drawn, 16) < tested * 16**8 else TRAIN
+    return TEST if int(key[:8], 16) < tested * 16**8 else TRAIN
 
 
 def _with_examples(problems: pa.Table, spoken: Mapping[str, Dialect | None]) -> pa.Table:

@@ -77,7 +77,8 @@ $title
 
 ```
 pip install -e .        # beside populora-core, whose sandbox judges every program
-vf-eval $distribution --env.agent.runtime.type subprocess -n 16 -m MODEL --client.base-url URL --client.api-key-var NAME
+vf-eval $distribution --no-push --env.agent.runtime.type subprocess -n 16 -m MODEL \\
+  --client.base-url URL --client.api-key-var NAME
 ```
 
 ```python

@@ -8,7 +8,7 @@ from populora_core.report.charts import Plot, Series, line_plot
 from populora_core.report.figures import Figures
 from populora_core.report.palette import ROLES
 from populora_core.report.series import where
-from populora_core.report.text import plain
+from populora_core.report.text import number, plain
 
 TITLES = {
     "learning_rate": "Learning rates",
@@ -28,4 +28,4 @@ def hyperparameter_plots(figures: Figures) -> Iterator[Plot | None]:
             band = [(row["generation"], row["lowest"], row["highest"]) for row in own]
             lines.append(Series(plain(role), ROLES[role], points, (band,)))
         says = "The geometric mean of the living, and between the least and the largest of them."
-        yield line_plot(title, says, "inherited", lines, lambda value: f"{value:.2g}", zero=False)
+        yield line_plot(title, says, "inherited", lines, number, zero=False)

@@ -29,7 +29,7 @@ def lead_plots(figures: Figures) -> list[Plot]:
         _found(figures, metrics.LEARNABLE, "of the newest problems teach"),
         _found(figures, metrics.LINES_OF_CODE, "statements per program"),
         _found(figures, metrics.PROGRAMS, "different programs per generation"),
-        _found(figures, metrics.SOLVE_RATE, "of attempts are correct"),
+        _found(figures, metrics.SOLVE_RATE, "of attempts at teachers' problems are correct"),
     )
     return [plot for plot in found if plot is not None][:LEAD]
 
@@ -79,9 +79,10 @@ def strata_plot(item: Scored) -> Plot | None:
         title = f"{name.capitalize()}: from {percent(of.base.value)} to {percent(of.solvers.value)} solved"
     says = (
         f"Score on {item.suite} after generation {item.generation}, with the number of problems: grey is the base, "
-        "blue the mean of the solvers, lines are 95 % intervals. The title names the first level that the base solves "
-        "less than half of."
+        "blue the mean of the solvers, lines are 95 % intervals."
     )
+    if name is not None:
+        says += " The title names the first level that the base solves less than half of."
     return dumbbell_plot(title, says, ("base", "solvers"), rows)
 
 

@@ -53,13 +53,18 @@ def grouped_verdicts(rows: Iterable[Row]) -> dict[int, dict[str, float]]:
     return found
 
 
-def rating_series(figures: Figures, role: str) -> list[Series]:
-    """Lower bounds mu - 3 sigma, a line a slot, broken where a child took it; of a large role its spread."""
+def rating_series(figures: Figures, role: str) -> tuple[list[Series], str]:
+    """Lower bounds mu - 3 sigma, a line a slot, broken where a child took it; of a large role its spread.
+
+    Returns:
+        The lines, and their meaning in words.
+    """
     rows = where(figures["ratings"], role=role)
     slots = sorted({row["slot"] for row in rows})
     if len(slots) > MOST_LANES:
-        return _spread(rows)
-    return [_slot(where(rows, slot=slot), LINES[index % len(LINES)]) for index, slot in enumerate(slots)]
+        return _spread(rows), "best, median and weakest member, the band from the 10th to the 90th percentile"
+    lines = [_slot(where(rows, slot=slot), LINES[index % len(LINES)]) for index, slot in enumerate(slots)]
+    return lines, "a line per slot under who holds it now"
 
 
 def _slot(rows: Sequence[Row], style: Style) -> Series:

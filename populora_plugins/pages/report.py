@@ -36,7 +36,7 @@ def _card(label: str, figures: Figures) -> dict[str, Any]:
     alive = {role: sum(row["role"] == role for row in living) for role in figures.roles()}
     anchored = any(row["anchors"] for row in figures["figures_generation"])
     tiles = [
-        (f"{figures.last} / {figures.target}", "generations"),
+        (f"{figures.done} / {figures.target}", "generations"),
         *((str(count), f"{role}{'s' * (count != 1)} alive") for role, count in alive.items()),
         *(
             (number(sum(row[what] for row in figures["figures_generation"])), what + also)

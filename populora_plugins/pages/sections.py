@@ -109,18 +109,7 @@ def metric_plot(figures: Figures, metric: Metric) -> Plot | None:
 
 
 def _ratings(figures: Figures) -> ReportSection:
-    plots = [
-        line_plot(
-            f"Ratings of the {role}s",
-            "Lower bounds mu − 3 sigma, by which selection ranks unless evolve.fitness says otherwise, a line per slot "
-            "under who holds it now; upright lines are evolutions, where a child starts low: it is not known yet.",
-            "mu − 3 sigma",
-            rating_series(figures, role),
-            zero=False,
-            rules=births(figures, role),
-        )
-        for role in figures.roles()
-    ]
+    plots = [_rating_plot(figures, role) for role in figures.roles()]
     rows = [
         {
             "member": row["member_id"],
@@ -139,6 +128,19 @@ def _ratings(figures: Figures) -> ReportSection:
         "and both roles cannot rise together.",
         drawn([*plots, _matchups(figures) if len(figures["matches"]) > 1 else None]),
         (ReportTable("Ratings after the newest matches", rows),),
+    )
+
+
+def _rating_plot(figures: Figures, role: str) -> Plot | None:
+    lines, says = rating_series(figures, role)
+    return line_plot(
+        f"Ratings of the {role}s",
+        f"Lower bounds mu − 3 sigma, by which selection ranks unless evolve.fitness says otherwise: {says}. "
+        "Upright lines are evolutions, where a child starts low: it is not known yet.",
+        "mu − 3 sigma",
+        lines,
+        zero=False,
+        rules=births(figures, role),
     )
 
 
@@ -273,8 +275,8 @@ def _cost(figures: Figures) -> ReportSection:
         for row in figures["figures_generation"]
     }
     token_colours = {name: colour for name, (_, colour) in TOKEN_PARTS.items()}
-    of_time = "Wall-clock seconds of each stage, and between them."
-    timed = stacked_plot("Time by stage", of_time, "seconds", spent, STAGES | {BETWEEN: GREY}, seconds)
+    of_time = "Wall-clock time of each stage, and between them."
+    timed = stacked_plot("Time by stage", of_time, "time", spent, STAGES | {BETWEEN: GREY}, seconds)
     of_tokens = "Tokens sampled and trained on in a generation."
     counted = stacked_plot("Tokens", of_tokens, "tokens", tokens, token_colours)
     return ReportSection(

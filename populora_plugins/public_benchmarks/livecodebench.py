@@ -168,7 +168,7 @@ def _judge_some(sandbox: Sandbox, asked: Mapping[Key, Item]) -> dict[Key, ItemSc
 
 
 def _judge(sandbox: Sandbox, candidates: Sequence[_Candidate]) -> None:
-    """Score the candidates: a few tests first, then more for those that passed, so that loops cost little."""
+    """Score the candidates: one test first, then more for those that passed, so that loops cost little."""
     yardstick = [Job(f"yardstick {number}", YARDSTICK, (YARDSTICK_INPUT,)) for number in range(3)]
     seconds: float | None = None
     tests = FIRST_TESTS

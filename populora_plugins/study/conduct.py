@@ -78,9 +78,11 @@ def plan(path: str | Path) -> StudyPlan:
     Raises:
         ConfigError: the study or an arm cannot be used.
         BaseModelError: a base model is incomplete.
-        StudyError: the study is over, and its results are a record.
+        StudyError: the study is over, and its results are a record; or it began in another folder.
     """
-    return plan_of(*load_study(path))
+    study, configs = load_study(path)
+    _refuse_elsewhere(Path(path), study)
+    return plan_of(study, configs)
 
 
 def plan_of(study: StudyConfig, configs: Mapping[str, Config]) -> StudyPlan:
@@ -267,6 +269,19 @@ def _messages(pipe: Connection, stop: Event) -> Iterator[str | PopuloraError | N
                 yield pipe.recv()
         except (EOFError, OSError):
             return
+
+
+def _refuse_elsewhere(path: Path, study: StudyConfig) -> None:
+    """Raise StudyError where the study has results in a folder above its file, and none here: it would begin again."""
+    above = (folder for folder in path.resolve().parents if (folder / study.results / VERDICTS).is_file())
+    if not study.results.exists() and (began := next(above, None)) is not None:
+        raise StudyError(
+            f"the study {study.name} has results in another folder, and would begin again here",
+            expected=f"{began} as the working folder, where {study.results} lies",
+            got=f"{Path.cwd()}",
+            fix=f"cd {shown(began)} and go on from there; to make its runs again, give a copy of its file other "
+            "folders for `runs` and `results`",
+        )
 
 
 def _refuse_record(study: StudyConfig) -> None:

@@ -338,6 +338,30 @@ def test_nodes_whose_versions_differ_are_refused(
     compute.close()
 
 
+def test_nodes_whose_code_differs_are_refused(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from populora_plugins.cluster import ray_compute as module
+
+    compute = ray_compute(session)
+    monkeypatch.setattr(module, "code_digest", lambda: "other")  # of this process alone
+    with pytest.raises(ClusterUnavailable, match="has other versions") as refused:
+        Shards(compute, "key", tmp_path / "shards").map(founding(1))
+    assert refused.value.expected == "code of populora other"
+    compute.close()
+
+
+@pytest.mark.sandbox
+def test_sandboxes_of_nodes_whose_code_differs_are_refused(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from populora_plugins.cluster import ray_sandbox as module
+
+    monkeypatch.setattr(module, "code_digest", lambda: "other")  # of this process alone
+    with pytest.raises(ClusterUnavailable, match="has other versions"):
+        session.open_sandbox(Limits(), hash_seed=0)
+
+
 @pytest.mark.sandbox
 def test_nodes_whose_sandboxes_differ_are_refused(session: Session) -> None:
     with session.open_sandbox(Limits(), hash_seed=0) as sandbox:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -16,7 +17,7 @@ from populora_core.stages.engine import run_stage
 from populora_core.stages.table import file_name
 from populora_core.store.artifacts import StageWriter
 from populora_core.store.catalogue import Catalogue
-from populora_core.store.manifest import read_manifest, stage_dir
+from populora_core.store.manifest import FileRecord, read_manifest, stage_dir
 from populora_core.store.schema import to_table
 from populora_core.support.errors import RunDirectoryError
 from populora_plugins.cluster.pull import Pulled, pull
@@ -40,6 +41,22 @@ def test_a_redraw_elsewhere_is_told_and_pulled(tmp_path: Path) -> None:
         make(other.directory)
     assert pull(url, other.directory).run.redraws() == {"0000/found": 7}
     make(other.directory)
+
+
+def test_what_a_guard_refuses_reaches_no_store_and_comes_from_none(tmp_path: Path) -> None:
+    def refuse(files: Sequence[FileRecord]) -> NoReturn:
+        raise RunDirectoryError("later generations would not follow")
+
+    url = (tmp_path / "store").as_uri()
+    run = begin(tmp_path / "run", url)
+    other = pull(url, tmp_path / "other").run
+    with Session(run) as session, pytest.raises(RunDirectoryError, match="would not follow"):
+        run_stage(session, 0, STAGE, guard=refuse)
+    assert pull(url, other.directory).brought == 0
+    make(run.directory)
+    with Session(other) as behind, pytest.raises(RunDirectoryError, match="would not follow"):
+        run_stage(behind, 0, STAGE, guard=refuse)
+    assert read_manifest(stage_dir(other.directory, 0, "found")) is None
 
 
 class Redrawn(NamedTuple):

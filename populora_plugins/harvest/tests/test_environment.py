@@ -290,6 +290,33 @@ def test_the_package_holds_the_problems_that_pass_the_filters(finished: Path, tm
     assert both.returncode == 2 and "one run" in both.stderr
 
 
+@pytest.mark.parametrize("command", ["environment", "problems"])
+@pytest.mark.parametrize(
+    ("words", "column", "least", "most"),
+    [(("--statements", 3, 4), "lines_of_code", 3, 4), (("--novelty", 0.2), "novelty", 0.2, 1.0)],
+)
+def test_the_command_line_passes_every_filter_on(
+    finished: Path,
+    tmp_path: Path,
+    command: str,
+    words: tuple[object, ...],
+    column: str,
+    least: float,
+    most: float,
+) -> None:
+    def written(*options: object) -> list[float]:
+        to = tmp_path / f"{len(options)}"
+        done = populora(command, finished, "--to", to, *options)
+        assert done.returncode == 0, done.stderr
+        tables = [*to.rglob("problems.parquet"), *to.glob("problems/*.parquet")]
+        return [value for table in tables for value in pq.read_table(table)[column].to_pylist()]
+
+    every = written()
+    passing = [value for value in every if least <= value <= most]
+    assert 0 < len(passing) < len(every), "else this tests nothing"
+    assert sorted(written(*words)) == sorted(passing)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

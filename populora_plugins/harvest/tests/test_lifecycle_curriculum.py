@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from command import populora
+from conftest import small_config
 from hub_server import serving
 from own_suite import name_own_suite
+from store_run import commit_stage, generation_tables, write_run
 
 from populora_core.benchmarks.files import read_rows
 from populora_core.benchmarks.heldout import FRONTIER, TINY
@@ -24,7 +29,9 @@ from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.runs.run import Run
 from populora_core.sandbox.jobs import Job, Sandbox, python_of
 from populora_core.sandbox.verify import verify, verify_or_raise
+from populora_core.store.artifacts import StageWriter, read_table
 from populora_core.store.catalogue import Catalogue
+from populora_core.store.manifest import read_manifest, stage_dir
 from populora_core.support.errors import ArtifactError, RunDirectoryError
 from populora_core.support.finish import FinishReason
 from populora_plugins.harvest.curriculum import Filters, split_of, write_curriculum
@@ -275,6 +282,44 @@ def test_problems_that_two_runs_have_are_one_row_with_the_attempts_of_both(
     assert f"{len(once)} further copies were joined" in (tmp_path / "set" / "README.md").read_text()
 
 
+def key_otherwise(run: Path, generation: int) -> None:
+    """Have a generation's problems bear the keys of another normal form."""
+    folder = stage_dir(run, generation, "verify")
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    tables = {name: read_table(folder, name) for name in ("proposal_checks", "problems")}
+    problems = tables["problems"]
+    place = problems.column_names.index("program_key")
+    keys = [hashlib.sha256(key.encode()).hexdigest() for key in problems["program_key"].to_pylist()]
+    tables["problems"] = problems.set_column(
+        place, problems.schema.field(place), pa.array(keys, problems.schema.field(place).type)
+    )
+    with StageWriter(run, generation, "verify") as writer:
+        for name, table in tables.items():
+            writer.write_table(name, table)
+        writer.commit(replace(manifest, files=writer.records()))
+
+
+def test_a_program_is_in_one_split_whatever_the_version_that_played_it(
+    sets: dict[str, Rows], by_split: Loaded, finished: Path, tmp_path: Path
+) -> None:
+    older = Path(shutil.copytree(finished, tmp_path / "older"))
+    for generation in Run.open(older).generations()[1:]:
+        key_otherwise(older, generation)
+    for runs, copies in (([finished, older], 2), ([older], 1)):
+        write_curriculum(runs, tmp_path / f"of-{copies}", tested=HALF)
+        told = {
+            split: read_rows(tmp_path / f"of-{copies}" / "problems" / f"{split}.parquet")
+            for split in ("train", "test")
+        }
+        assert {row["copies"] for row in joined(told)} == {copies}
+        assert len(joined(told)) == len(sets["problems"])
+        for split, rows in told.items():
+            own = by_split["problems"][split]
+            assert {row["program"] for row in rows} == {row["program"] for row in own}
+            assert {row["program_key"] for row in rows} == {row["program_key"] for row in own}
+
+
 @pytest.mark.parametrize("with_origin", [True, False], ids=["beside their origin", "alone"])
 def test_what_forks_took_over_counts_once(
     sets: dict[str, Rows], finished: Path, tmp_path: Path, with_origin: bool
@@ -311,6 +356,25 @@ def test_filters_decide_what_is_taken(
     kept = sum(map(passes, sets["problems"]))
     assert 0 < kept < len(sets["problems"]), "else this tests nothing"
     assert write_curriculum([finished], tmp_path / "set", filters).rows["problems"] == kept
+
+
+def test_a_problem_is_found_and_counted_at_its_level(tmp_path: Path) -> None:
+    """Of 10 statements, a third of which do not matter, the level came to 5.000000000000001."""
+    run = Run.create(tmp_path / "run", small_config(), "0" * 64)
+    write_run(run.directory)
+    for generation, (statements, slack) in enumerate(((10, 3 / 9), (11, 4 / 10)), 1):
+        tables = generation_tables(generation)["verify"]
+        own = {
+            "lines_of_code": statements,
+            "slack": slack,
+            "program": f"def f(x):\n return x + {generation}9",
+        }
+        commit_stage(
+            run.directory, generation, "verify", tables | {"problems": [tables["problems"][0] | own]}
+        )
+    done = write_curriculum([run.directory], tmp_path / "set", Filters(lowest=5, highest=5))
+    assert done.rows["problems"] == 2
+    assert "| 5 | 2 |" in (tmp_path / "set" / "README.md").read_text()
 
 
 def test_filters_that_let_nothing_pass_are_refused(finished: Path, tmp_path: Path) -> None:

@@ -175,3 +175,8 @@ def test_the_command_asks_until_the_person_leaves_and_changes_nothing(finished: 
     assert "that cannot be read" in said.output, "and the person is asked again"
     assert "student-" in said.output and "of 1 right" in said.output
     assert contents(finished) == before
+
+
+def test_a_student_that_is_asked_for_must_be_there(finished: Path) -> None:
+    said = CliRunner().invoke(app, ["play", str(finished), "--student", "S9"], input="q\n")
+    assert isinstance(said.exception, RunDirectoryError) and "S9" in str(said.exception), said.output

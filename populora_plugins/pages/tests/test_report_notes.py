@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import shutil
 import statistics
 from pathlib import Path
 
 import pytest
-from conftest import small_config
+from conftest import GENERATIONS, small_config
 from store_run import write_run
 
 from populora_core.config.load import apply_overrides
 from populora_core.report import metrics
 from populora_core.report.advice import STAYS
 from populora_core.report.figures import Figures, read_figures
+from populora_core.report.index import glance
 from populora_core.report.notes import headline, notes
 from populora_core.report.series import SampleMean, changed, sample_mean
 from populora_core.runs.run import Run
+from populora_core.store.catalogue import publish
+from populora_core.store.manifest import stage_dir
 from populora_plugins.pages.lead import lead_plots
+from populora_plugins.pages.report import render
 
 
 @pytest.fixture
@@ -41,6 +46,28 @@ def with_problems(figures: Figures, rates: dict[int, list[float]]) -> Figures:
     ]
     views = {"figures_generation": rows, "figures_type": rows}
     return Figures(figures.run, max(rates), {**figures.rows, **views})
+
+
+def test_a_generation_counts_once_its_last_stage_is_made(written: Path) -> None:
+    """A run that was killed after `update` said that all of its generations were done."""
+    assert headline(read_figures(written))[0].startswith(f"2 of {GENERATIONS} generations are done.")
+    write_run(written, GENERATIONS)
+    assert headline(read_figures(written))[0].startswith(f"All {GENERATIONS} generations are done.")
+    shutil.rmtree(stage_dir(written, GENERATIONS, "evolve"))
+    publish(written)
+    killed = read_figures(written)
+    assert killed.last == GENERATIONS, "its members have learnt"
+    assert headline(killed)[0].startswith(f"{GENERATIONS - 1} of {GENERATIONS} generations are done.")
+    assert f"{GENERATIONS - 1} / {GENERATIONS}" in render([killed])
+    assert glance(written).generation == GENERATIONS - 1, "the list of runs says the same"
+
+
+def test_the_solve_rate_is_told_as_the_mean_over_teachers_problems(written: Path) -> None:
+    figures = with_problems(read_figures(written), {g: [0.5] * 10 for g in range(1, 7)})
+    (plot,) = (plot for plot in lead_plots(figures) if "correct" in plot.title)
+    assert "of attempts at teachers' problems are correct" in plot.title
+    assert "the mean over teachers' problems, anchors left out" in plot.says
+    assert plot.table is not None and plot.table.header[1] == "of attempts at teachers' problems"
 
 
 def test_a_type_that_nobody_solves_is_pointed_out(written: Path) -> None:

@@ -249,6 +249,22 @@ def test_a_teacher_without_a_judged_problem_is_not_the_hardest_and_a_large_side_
     assert "only the living are shown" in large.says and text.short_id(other) not in str(large.drawing)
 
 
+def test_the_caption_of_ratings_says_what_is_drawn(written: Path) -> None:
+    figures = read_figures(written, samples=False)
+    like = next(row for row in figures["ratings"] if row["role"] == "student")
+
+    def ratings(members: int) -> Plot:
+        rows = [like | {"slot": slot, "member_id": f"student-{slot:02d}-g0000"} for slot in range(members)]
+        return plot_of(
+            Figures(figures.run, figures.last, figures.rows | {"ratings": rows}), "Ratings of the students"
+        )
+
+    few, many = ratings(8), ratings(9)
+    assert "a line per slot" in few.says and "percentile" not in few.says
+    assert "best, median and weakest member, the band from the 10th to the 90th percentile" in many.says
+    assert "slot" not in many.says and list(newest(many)) == ["best", "median", "weakest"]
+
+
 def test_evaluations_appear_once_there_are_any(figures: Figures) -> None:
     scores = [
         {"generation": g, "suite": "held-out", "benchmark": "mini", "role": "student", "score": 0.2 * g}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from populora_core.report import text
 from populora_core.report.charts import Series, line_plot
 from populora_core.report.palette import LINES
-from populora_core.report.svg import spread, tick_labels, ticks
+from populora_core.report.svg import round_ticks, spread, tick_labels, ticks
 from populora_plugins.pages.heat_map import HeatMapCell, heat_map
 from populora_plugins.pages.lines import one_error, smoothed
 
@@ -27,15 +27,50 @@ def test_ticks_are_few_rising_and_inside(low: float, span: float, most: int) -> 
     assert all(low - slack <= value <= low + span + slack for value in found)
 
 
-@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4), st.sampled_from([text.number, text.percent, text.signed]))
+UNITS = {"": 1.0, "%": 0.01, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def place(label: str) -> tuple[float, str]:
+    """The value that a label of an axis says, and its unit."""
+    digits, _, unit = label.replace("−", "-").partition(text.NARROW)
+    return float(digits) * UNITS[unit], unit
+
+
+@given(
+    st.floats(-1e4, 1e4),
+    st.floats(1e-3, 1e4),
+    st.sampled_from([text.number, text.percent, text.signed, text.seconds]),
+)
 def test_a_tick_says_exactly_where_it_is(low: float, span: float, form: text.Format) -> None:
-    values = ticks(low, low + span, 6)
+    low = abs(low) if form is text.seconds else low
+    values = round_ticks(low, low + span, 6, form)
     labels = tick_labels(values, form)
-    if max(map(abs, values)) < 1e4:
-        scale = 100 if form is text.percent else 1
-        said = [float(label.rstrip("%").strip().replace("−", "-")) / scale for label in labels]
+    if max(map(abs, values)) < 1e4 or form is text.seconds:
+        said, units = zip(*map(place, labels), strict=True)
         assert said == pytest.approx(values, rel=1e-4, abs=1e-9 + 1e-4 * span)
+        assert len(set(units)) == 1
     assert len(set(labels)) == len(labels)
+
+
+@given(st.floats(1e-7, 2.0), st.floats(0.05, 10.0))
+def test_a_tick_of_inherited_numbers_says_exactly_where_it_is(low: float, times: float) -> None:
+    """They were rounded to two digits: temperatures read 0.95, 1, 1.1, 1.1 and 1.2."""
+    values = round_ticks(low, low + times * low, 6, text.number)
+    assert [place(label)[0] for label in tick_labels(values, text.number)] == pytest.approx(values, rel=1e-4)
+
+
+def test_an_axis_of_time_has_one_unit() -> None:
+    """It read 0 s, 50 s, 100 s, 2 min, 3 min and 4 min."""
+
+    def read(high: float) -> list[str]:
+        labels = tick_labels(round_ticks(0.0, high, 6, text.seconds), text.seconds)
+        return [label.replace(text.NARROW, " ") for label in labels]
+
+    assert read(252.0) == ["0 min", "1 min", "2 min", "3 min", "4 min"]
+    assert read(90.0) == ["0 s", "20 s", "40 s", "60 s", "80 s"]
+    assert read(9000.0) == ["0.0 h", "0.5 h", "1.0 h", "1.5 h", "2.0 h", "2.5 h"]
+    assert tick_labels([0.95, 1.0, 1.05, 1.1, 1.15], text.number) == ["0.95", "1.00", "1.05", "1.10", "1.15"]
+    assert tick_labels([1e-5, 1.5e-5, 2e-5], text.number) == ["1.0e−05", "1.5e−05", "2.0e−05"]
 
 
 def test_ticks_around_ten_thousand_are_told_apart() -> None:

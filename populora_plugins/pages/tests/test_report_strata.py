@@ -128,6 +128,7 @@ def test_the_plot_joins_base_and_solvers_at_every_level() -> None:
     assert plot is not None and plot.table is not None
     assert plot.title.replace(NARROW, " ") == "Level 4: from 30 % to 85 % solved"
     assert [cells[0] for _, cells in plot.table.rows] == [f"level {level} (10)" for level in ANSWERS]
+    assert "The title names the first level" in plot.says
     assert [cells[1].replace(NARROW, " ") for _, cells in plot.table.rows] == [
         "100 %",
         "60 %",
@@ -139,6 +140,14 @@ def test_the_plot_joins_base_and_solvers_at_every_level() -> None:
     drawn = dumbbell_plot("t", "s", ("a", "b"), [Dumbbell("x", half, half, Interval(0.0, -0.1, 0.1))])
     assert drawn is not None and str(drawn.drawing).count("<line") == 3
     assert dumbbell_plot("t", "s", ("a", "b"), []) is None
+
+
+def test_the_plot_speaks_of_a_level_in_its_title_only_where_one_is_there() -> None:
+    solved = scored_of({level: (5, own) for level, (_, own) in ANSWERS.items()})
+    kinds = replace(scored_of(), strata={"chain": [([1.0], [0.0])], "sum": [([1.0], [0.0])]})
+    for plot in (strata_plot(solved), strata_plot(kinds)):
+        assert plot is not None and plot.title == "tiny: score by stratum"
+        assert plot.says.endswith("lines are 95 % intervals.")
 
 
 def test_the_table_has_a_line_a_level() -> None:

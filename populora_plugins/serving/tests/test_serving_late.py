@@ -127,3 +127,26 @@ def test_an_engine_is_closed_while_its_gpu_is_still_held(
     done = CliRunner().invoke(app, ["serve", str(run.directory), "--port", str(number)])
     assert "models: best" in done.output
     assert loaded.free is False
+
+
+def test_address_length_and_queue_are_those_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def opened(run: Run, length: int) -> SimpleNamespace:
+        seen.append(length)
+        return SimpleNamespace(models=("best",), sampler=SimpleNamespace(close=lambda: None))
+
+    def served(fleet: object, key: str, host: str, port: int, *, waiting: int) -> None:
+        seen.extend((host, waiting))
+
+    run = Run.create(tmp_path / "run", Config(), "0" * 64)
+    monkeypatch.setattr(fleet, "open_fleet", opened)
+    monkeypatch.setattr(endpoint, "serve_fleet", served)
+    with socket.create_server(("127.0.0.2", 0)) as left:
+        number = left.getsockname()[1]
+    words = ["--host", "127.0.0.2", "--port", str(number), "--length", "64", "--waiting", "3"]
+    done = CliRunner().invoke(app, ["serve", str(run.directory), *words])
+    assert seen == [64, "127.0.0.2", 3], done.output
+    assert f"http://127.0.0.2:{number}/v1" in done.output

@@ -12,6 +12,7 @@ from small_study import nobody
 
 from populora_core.runs.heartbeat import Beat, Heartbeat
 from populora_core.support.errors import StudyError
+from populora_core.support.shipped import REPOSITORY
 from populora_plugins.study.conduct import conduct, plan
 from populora_plugins.study.play import play
 from populora_plugins.study.summary import read_summary, write_summary
@@ -55,6 +56,34 @@ def test_finished_runs_that_do_not_count_are_left_alone_without_a_word_for_it(sm
     done = populora("study", "--config", small, "--again")
     assert done.returncode == 0, done.stderr
     assert (path.parent / "void" / path.name).exists()
+
+
+def test_a_study_does_not_begin_again_in_another_folder(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, other = small.parent, small.parent / "other"
+    text = small.read_text()
+    for name in ("runs", "results"):
+        text = text.replace(f'"{folder}/{name}"', f'"{name}"')
+    small.write_text(text)
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert len(plan(small).left) == 2, "nothing is there yet"
+    monkeypatch.chdir(folder)
+    conduct(replace(plan(small), left=()), nobody)
+    assert len(plan(small).left) == 2
+    monkeypatch.chdir(other)
+    refused = populora("study", "--config", "../study.toml", "--dry-run")
+    assert refused.returncode == 2 and not refused.stdout
+    assert "has results in another folder, and would begin again here" in refused.stderr
+    assert f"Expected: {folder} as the working folder, where results lies\nGot: {other}" in refused.stderr
+    (other / "results").mkdir()
+    assert len(plan(small).left) == 2, "who makes the folder wants it here"
+
+
+def test_a_committed_record_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StudyError, match="would begin again here") as refused:
+        plan(REPOSITORY / "configs/study-frontier.toml")
+    assert f"cd {REPOSITORY}" in refused.value.fix
 
 
 def test_a_run_is_not_made_by_other_code_than_it_was_planned_by(small: Path) -> None:

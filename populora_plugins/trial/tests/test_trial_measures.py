@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command import populora
 
 from populora_core.problems.verdicts import AttemptVerdict
+from populora_plugins.trial import report
 from populora_plugins.trial.trial import GROUP, Ability, Measure, TypeTrial
 
 
@@ -50,3 +52,18 @@ def test_a_base_at_the_gate_seldom_passes_it_by_problems_that_are_alike() -> Non
     plain = [Measure(each.name, each.hits, each.total, each.least) for each in found]
     passed, before = (sum(each.ability is Ability.CAN for each in own) for own in (found, plain))
     assert passed <= 500 * 0.025 < before
+
+
+@pytest.mark.parametrize(("options", "kinds"), [((), ("code_o",)), (("--full",), report.TYPES)])
+def test_a_full_trial_is_of_every_type(
+    options: tuple[str, ...], kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def tried(base: str, dialect: str | None, kinds: object, full: bool, *others: object) -> Ability:
+        asked.extend((kinds, full))
+        return Ability.CAN
+
+    monkeypatch.setattr(report, "try_base", tried)
+    assert populora("try", "--base", "tiny", *options).returncode == 0
+    assert asked == [kinds, bool(options)]

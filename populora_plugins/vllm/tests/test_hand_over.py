@@ -61,15 +61,17 @@ def test_the_learners_cache_is_emptied_before_the_engine_wakes_and_the_engine_re
 ) -> None:
     worker = Worker(ON_GPU, threads=1)
     worker.__dict__["sampler"] = Engine(said)
-    learner = SimpleNamespace(grad=torch.zeros(4))
+    model = tiny_model()
+    learner = StackedAdapters(model, layout_of(model))
     worker.sampling().load([])
     assert said == ["load"], "a shard that never learnt has nothing to give back"
     worker.__dict__["stacked"] = learner
     for _ in range(2):
-        worker.learn()
-        learner.grad = torch.zeros(4)
+        worker.learn().load(random_rows(learner.layout, "a"))
+        learner.zero_grad()
         worker.sampling().load([])
         assert learner.grad is None, "the gradients of all members are no one's until the next update"
+        assert learner.members == (), "and so are members, which the engine has from their files"
     assert said == ["load", *["rest", "empty cache", "load"] * 2]
 
 
