@@ -25,7 +25,7 @@ def play(directory: Path, *settings: str, generations: int = 2) -> Run:
     return run
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # every worker imports this file again, and must not begin a run itself
     folder, *settings = sys.argv[1:] or ["runs/from-python"]
     made = play(Path(folder), *settings)
     with open_run(made.directory) as catalogue:

@@ -61,7 +61,7 @@ class RunPage(Observer):
         text = f"# {self._run.name}\n\nThe population is being founded.\n"
         if figures is not None:
             # A run may be further than it is to go now, and Prefect refuses more than 100.
-            text, done = _overview(figures), min(100.0, 100.0 * figures.last / self._generations)
+            text, done = _overview(figures), min(100.0, 100.0 * figures.done / self._generations)
         text += f"\n[Report of {self._run.name}]({report_address(directory)})\n"
         if self._summary is None or self._progress is None:
             self._progress = _made(

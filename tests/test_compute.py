@@ -20,6 +20,7 @@ from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
 from populora_core.sampler.spec import ModelSpec
 from populora_core.support.errors import BaseModelError, WorkerLost
+from populora_core.support.shipped import REPOSITORY
 
 TINY = Path(__file__).resolve().parent.parent / "base_model" / "tiny"
 SPEC = ModelSpec(BaseSection(), AdapterSection(rank=2, alpha=4.0), base_digest(TINY))
@@ -93,3 +94,29 @@ def test_a_run_whose_workers_cannot_be_started_ends_with_the_cause(tmp_path: Pat
     assert done.returncode == 2, done.stderr
     assert "populora: the process populora-shard-0 could not be started" in done.stderr
     assert "Fix: look for memory shortage" in done.stderr
+
+
+UNGUARDED = """
+import os, sys
+from pathlib import Path
+from populora_core import Session, begin, load_config, train
+
+settings = ["compute.backend=local", "compute.shards=1"]
+run = begin(Path(sys.argv[2], f"run-{os.getpid()}"), load_config(sys.argv[1], settings))
+with Session(run) as session:
+    train(session, 1)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.sandbox
+def test_a_script_without_a_guard_is_told_of_it_and_its_worker_begins_no_run(tmp_path: Path) -> None:
+    (script := tmp_path / "play.py").write_text(UNGUARDED)
+    (runs := tmp_path / "runs").mkdir()
+    done = ran([sys.executable, script, REPOSITORY / "configs" / "quick.toml", runs], cwd=REPOSITORY)
+    by_the_worker, by_the_script = done.stderr.split("WorkerLost", 1)
+    for told in (by_the_worker, by_the_script):
+        assert 'if __name__ == "__main__":' in told
+    assert "nothing was begun" in by_the_worker and "exit code 1" in by_the_script
+    assert "memory" not in by_the_script
+    assert len(list(runs.iterdir())) == 1

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,9 +15,12 @@ import pytest
 from command import populora
 from conftest import PATIENCE, small_config, start
 
+from populora_core.lifecycle.loop import rerun, train
 from populora_core.runs.lock import LOCK, lock
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.engine import run_stage
+from populora_core.stages.table import FOUND
 from populora_core.support.durable import temporary_name
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.shipped import REPOSITORY
@@ -73,6 +76,34 @@ def test_a_session_beside_another_process_is_refused_with_its_pid_and_host(
         pass
     assert refusal.value.got == f"pid {holder.pid} on {socket.gethostname()}"
     assert sorted(run.directory.rglob("*")) == before
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["never entered", "left"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda session: train(session, 2),
+        lambda session: rerun(session, 0, "found"),
+        lambda session: run_stage(session, 0, FOUND),
+    ],
+    ids=["train", "rerun", "run_stage"],
+)
+def test_a_session_that_is_not_open_writes_nothing(
+    run: Run, left: bool, work: Callable[[Session], object]
+) -> None:
+    session = Session(run)
+    if left:
+        with session:
+            train(session, 0)
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in run.directory.rglob("*") if path.is_file()}
+
+    before = written()
+    with pytest.raises(RunDirectoryError, match="the session is not open") as refusal:
+        work(session)
+    assert "with Session(run) as session" in refusal.value.fix
+    assert written() == before
 
 
 def test_a_stage_of_the_flow_is_refused_too(run: Run, holder: subprocess.Popen[str]) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from conftest import alive, wait_for
+from conftest import PATIENCE, alive, wait_for
 from sandboxed import BACKEND_NAMES, LIMITS, LOOP, SQUARE, attempt, opened, run
 
+from populora_core.sandbox.backends import BACKENDS
 from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.pool import SandboxPool
 from populora_core.sandbox.status import Status
+from populora_core.sandbox.worker import RunnerProcess
+from populora_core.support.errors import SandboxUnavailable
 from populora_core.support.processes import descendants
 
 pytestmark = pytest.mark.sandbox
@@ -114,6 +119,75 @@ def test_no_process_survives_close_even_in_the_middle_of_a_program(fresh: Callab
     with pytest.raises(KeyboardInterrupt):
         pool.run([Job("first", SQUARE, ("(2,)",)), *loops], close)
     assert pids and not any(map(alive, pids))
+
+
+def test_a_close_in_the_middle_ends_the_batch_of_another_thread(fresh: Callable[..., SandboxPool]) -> None:
+    pool = fresh(replace(LIMITS, cpu_seconds=60, wall_seconds=60))
+    begun, told = threading.Event(), list[Exception]()
+
+    def grade() -> None:
+        loops = [Job(str(n), LOOP, (f"({n},)",)) for n in range(40)]
+        try:
+            pool.run([Job("first", SQUARE, ("(2,)",)), *loops], lambda done: begun.set())
+        except Exception as error:
+            told.append(error)
+
+    thread = threading.Thread(target=grade, daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    pids = processes_once_programs_run(pool.name, pool.pids)
+    pool.close()
+    thread.join(PATIENCE)
+    assert [type(error) for error in told] == [SandboxUnavailable] and "closed" in str(told[0])
+    assert not pool.pids and not any(map(alive, pids))
+
+
+def test_a_batch_that_closes_its_own_pool_ends_and_starts_no_worker_again(
+    fresh: Callable[..., SandboxPool],
+) -> None:
+    pool = fresh()
+    with pytest.raises(SandboxUnavailable, match="closed"):
+        pool.run([Job(str(n), SQUARE, ("(2,)",)) for n in range(80)], lambda done: pool.close())
+    assert not pool.pids
+
+
+def test_a_close_while_an_answer_is_read_is_told_as_one(
+    fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, exchange = fresh(), RunnerProcess.exchange
+
+    def interrupted(worker: RunnerProcess) -> object:  # as by a signal whose handler closes and returns
+        pool.close()
+        return exchange(worker)
+
+    monkeypatch.setattr(RunnerProcess, "exchange", interrupted)
+    with pytest.raises(SandboxUnavailable, match="closed"):
+        run(pool, SQUARE)
+    assert not pool.pids
+
+
+def test_a_fork_is_refused_opens_a_pool_of_its_own_and_harms_none(fresh: Callable[..., SandboxPool]) -> None:
+    pool, fork = fresh(), multiprocessing.get_context("fork")
+    before = pool.pids
+    here, there = fork.Pipe(duplex=False)
+
+    def grade() -> None:
+        with pytest.raises(SandboxUnavailable) as told:
+            run(pool, SQUARE)
+        pool.close()
+        with SandboxPool(BACKENDS[pool.name](), LIMITS, workers=2, hash_seed=0) as own:
+            there.send((str(told.value), run(own, SQUARE).outputs))
+
+    child = fork.Process(target=grade)
+    child.start()
+    there.close()
+    told, outputs = here.recv()
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+    assert f"Expected: process {os.getpid()}\nGot: process {child.pid}" in told and "open_sandbox" in told
+    assert outputs == ("9",)
+    assert run(pool, SQUARE).outputs == ("9",)
+    assert pool.pids == before and all(map(alive, before))
 
 
 @pytest.mark.thorough

@@ -233,6 +233,15 @@ def test_what_is_put_again_is_young_again(store: LocalObjects) -> None:
     assert time.time() - item.modified < DAY
 
 
+def test_a_link_to_an_old_file_is_young_in_the_store(store: LocalObjects, tmp_path: Path) -> None:
+    """As a fork shares what it inherits: a sweep may come before the manifest that names it."""
+    (tmp_path / "old").write_bytes(b"rows")
+    age(tmp_path / "old", 30)
+    store.put(tmp_path / "old", lasting=True)
+    (item,) = store.listing("objects")
+    assert time.time() - item.modified < DAY
+
+
 def test_folders_that_killed_workers_left_are_no_objects_and_go_in_time(store: LocalObjects) -> None:
     sha256 = store.put_bytes(b"rows")
     for name in (".tmp-shard-old", ".tmp-shard-new"):

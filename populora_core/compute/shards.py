@@ -32,7 +32,7 @@ from populora_core.sharing.objects import ObjectStore, object_key
 from populora_core.sharing.places import open_objects
 from populora_core.support import durable, trust
 from populora_core.support.aliases import Progress
-from populora_core.support.children import begin, end_with_parent, with_models
+from populora_core.support.children import GUARD, begin, end_with_parent, with_models
 from populora_core.support.devices import CUDA, hold_device, require_gpus, take_gpus
 from populora_core.support.digest import Identity, file_sha256, files_below, know, known_below
 from populora_core.support.errors import ArtifactError, DamagedObject, PopuloraError, WorkerLost, defect
@@ -311,8 +311,15 @@ class LocalCompute:
         return WorkerLost(
             f"the worker process of {process.name} ended before it answered",
             got=f"exit code {process.exitcode}",
-            fix="look for memory shortage (exit code -9), then resume: nothing committed was lost",
+            fix=f"{_remedy(process.exitcode)}, then resume: nothing committed was lost",
         )
+
+
+def _remedy(code: int | None) -> str:
+    """The advice where a worker ended with this exit code; Python's own for an exception is 1."""
+    if code == 1:
+        return f"read its own error above; a script needs {GUARD} before its work, as every worker imports it again"
+    return "look for memory shortage (exit code -9)"
 
 
 def _hashed_once(folder: Path) -> dict[Identity, str]:

@@ -61,7 +61,9 @@ def train(
     Raises:
         BelowBase: the guard is to stop a run whose population has fallen below the base.
         BenchmarkError: the suite whose problems the run does not play is gone, or its rows are; nothing was started.
+        RunDirectoryError: the session is not open.
     """
+    session.require_open()
     _require_kept_out(session.run)
     found, past = False, Past(session.run)
     with Trackers(session.run) as trackers:
@@ -102,9 +104,10 @@ def rerun(
         up_to: the later stage that is left, with those after it, to whoever goes on with the run.
 
     Raises:
-        RunDirectoryError: no such stage yet, or the content changed under later generations.
+        RunDirectoryError: no such stage yet, the content changed under later generations, or the session is not open.
         BenchmarkError: as of `train`.
     """
+    session.require_open()
     run = session.run
     if seed is not None and not 0 <= seed < END_OF_SEEDS:
         raise RunDirectoryError(

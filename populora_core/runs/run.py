@@ -312,7 +312,9 @@ def begin(directory: str | Path, config: Config) -> Run:
     """
     from populora_core.model.base import base_digest, require_files
     from populora_core.runs.machine import require_device
+    from populora_core.support.children import refuse_while_imported
 
+    refuse_while_imported()
     refuse_occupied(Path(directory).resolve())
     require_device(config)
     require_files(config.base.folder())

@@ -26,6 +26,8 @@ from populora_core.sampler.spec import ModelSpec
 from populora_core.sandbox.backends import require_backend
 from populora_core.sandbox.jobs import Limits, Sandbox
 from populora_core.store.record import RECORD
+from populora_core.support.children import refuse_while_imported
+from populora_core.support.errors import RunDirectoryError
 from populora_core.support.trust import require_trusted
 
 _open: dict[Path, Session] = {}
@@ -46,6 +48,7 @@ class Session:
         self._exit = ExitStack()
 
     def __enter__(self) -> Session:
+        refuse_while_imported()
         directory = self.run.directory
         check_names(self.run.config, str(directory / RECORD))
         for source in sources(self.run.config):
@@ -66,6 +69,16 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self._exit.close()
+
+    def require_open(self) -> None:
+        """Raise RunDirectoryError outside the `with` block: no lock keeps another writer away there."""
+        if _open.get(self.run.directory) is not self:
+            raise RunDirectoryError(
+                "the session is not open",
+                expected="work inside its block, which holds the run's lock",
+                got=f"a session on {self.run.directory} that was not entered, or was left",
+                fix="with Session(run) as session: ...; nothing was written",
+            )
 
     def since_stage(self, started: float) -> dict[str, float]:
         """The time before a stage, as its manifest has it; nothing before the session's first."""

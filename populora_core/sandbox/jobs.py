@@ -115,7 +115,8 @@ class Sandbox(Protocol):
                 little more memory and depth, and its objects lie elsewhere. Outputs are in the order of the inputs.
 
         Raises:
-            SandboxUnavailable: the sandbox is closed.
+            SandboxUnavailable: the sandbox is closed, by another thread in the middle perhaps, or another process
+                opened it.
         """
         ...
 

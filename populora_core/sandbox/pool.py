@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import select
 import threading
 import time
@@ -27,7 +28,8 @@ MAX_STARTS = 3  # however short the patience
 MAX_PAUSE_SECONDS = 5.0
 MID_RUN_REMEDY = "populora doctor says what works here; once the sandbox does, resume or run again"
 OUTER_MARGIN_SECONDS = 5.0
-LONGEST_POLL_SECONDS = 3600.0  # the kernel counts milliseconds in 31 bits
+LONGEST_POLL_SECONDS = 0.5  # a batch then notices that another thread closes its pool
+CLOSE_SECONDS = 10.0  # for it to notice: its progress callback may itself wait for the thread that closes
 
 
 def outer_seconds(limits: Limits) -> float:
@@ -67,6 +69,8 @@ class Slot:
 class SandboxPool:
     """The `Sandbox` of every backend.
 
+    It belongs to the process that opened it: a fork shares the links, and would take answers to the other's jobs.
+
     Args:
         workers: sandbox processes; at least two are started, as the two runs that tell whether a program is
             deterministic need processes with different hash seeds.
@@ -84,7 +88,8 @@ class SandboxPool:
         self._seeds = [1 + (GROUPS * hash_seed + group) % (2**32 - 1) for group in range(GROUPS)]
         self._slots = [Slot(number % GROUPS) for number in range(max(workers, GROUPS))]
         self._patience = 0.0  # a sandbox that never worked is not worth waiting for
-        self._lock = threading.Lock()
+        self._opener = os.getpid()
+        self._lock = threading.RLock()  # a signal's handler may close in the middle of its own thread's batch
         self._closed = False
         atexit.register(self.close)
         try:
@@ -118,23 +123,45 @@ class SandboxPool:
     def _workers(self) -> list[RunnerProcess]:
         return [slot.worker for slot in self._slots if slot.worker]
 
+    @property
+    def _ours(self) -> bool:
+        return os.getpid() == self._opener
+
     def close(self) -> None:
-        """End every process of the pool; returns when they are gone."""
+        """End every process of the pool; returns when they are gone. In a fork, only let go of the links to them."""
         self._closed = True
         atexit.unregister(self.close)
-        self._discard(lambda worker: True)
+        locked = self._ours and self._lock.acquire(timeout=CLOSE_SECONDS)
+        try:
+            self._discard(lambda worker: True)
+        finally:
+            if locked:
+                self._lock.release()
 
     def run(
         self, jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, repeat: bool = False
     ) -> list[JobResult]:
         """See `Sandbox.run`."""
-        if self._closed:
-            raise SandboxUnavailable("the sandbox is closed", fix="open another with open_sandbox")
+        self._require_usable()
         with self._lock:
             try:
                 return self._run(jobs, progress or (lambda done: None), repeat)
-            finally:
-                self._discard(lambda worker: bool(worker.in_flight))  # only after an exception
+            except (OSError, ValueError):
+                self._require_usable()  # a closed link fails in either way
+                raise
+            finally:  # only after an exception is any in flight
+                self._discard(lambda worker: self._closed or bool(worker.in_flight))
+
+    def _require_usable(self) -> None:
+        if not self._ours:
+            raise SandboxUnavailable(
+                "the sandbox belongs to the process that opened it",
+                expected=f"process {self._opener}",
+                got=f"process {os.getpid()}, a fork",
+                fix="open one in each process with open_sandbox",
+            )
+        if self._closed:
+            raise SandboxUnavailable("the sandbox is closed", fix="open another with open_sandbox")
 
     def _run(self, jobs: Sequence[Job], progress: Callable[[int], None], repeat: bool) -> list[JobResult]:
         results: dict[int, JobResult] = {}
@@ -153,6 +180,7 @@ class SandboxPool:
         self.outage = None
         end = time.monotonic() + batch_seconds(self.limits, len(jobs))
         while len(results) < len(jobs):
+            self._require_usable()
             began, before = time.monotonic(), len(results)
             try:
                 self._advance(queues, results)
@@ -262,9 +290,10 @@ class SandboxPool:
         poll = select.poll()
         wake = end
         for slot in self._slots:
-            if slot.worker:
-                slot.worker.register(poll)
-            wake = min(wake, slot.worker.deadline if slot.worker else slot.retry_at)
+            worker = slot.worker
+            if worker:
+                worker.register(poll)
+            wake = min(wake, worker.deadline if worker else slot.retry_at)
         began = time.monotonic()
         left = min(max(0.0, wake - began), LONGEST_POLL_SECONDS)
         poll.poll(left * 1000 + 1)
@@ -296,12 +325,14 @@ class SandboxPool:
         return f"more than {limits.output_bytes} bytes came out"
 
     def _discard(self, unwanted: Callable[[RunnerProcess], bool]) -> None:
-        chosen = [(slot, slot.worker) for slot in self._slots if slot.worker and unwanted(slot.worker)]
+        """End the unwanted workers; a fork hangs up alone, as they are the opener's to end."""
+        chosen = [(slot, worker) for slot in self._slots if (worker := slot.worker) and unwanted(worker)]
         for slot, worker in chosen:
             slot.worker = None
             worker.connection.hang_up()
-        for _, worker in chosen:
-            worker.connection.end()
+        if self._ours:
+            for _, worker in chosen:
+                worker.connection.end()
 
 
 def _queues() -> list[deque[Ticket]]:

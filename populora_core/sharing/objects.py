@@ -127,7 +127,8 @@ def missing(sha256: str, url: str) -> DamagedObject:
         f"{url} has no object {sha256}",
         expected=object_key(sha256),
         got="nothing under that key",
-        fix="restore the store from a copy, or resume a run directory that still has the file",
+        fix="restore the store from a copy, or put the file there under this key from a run directory that has it; "
+        "where the stage is missing, populora resume makes it again",
     )
 
 

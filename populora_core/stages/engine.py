@@ -67,7 +67,9 @@ def run_stage(
 
     Raises:
         ArtifactError: an input is missing or damaged, or the commit failed; nothing was changed.
+        RunDirectoryError: the session is not open.
     """
+    session.require_open()
     session.observer.stage_started(generation, stage.name)
     session.heartbeat.at(generation, stage.name)
     plan = plan_stage(session, generation, stage, redraw)

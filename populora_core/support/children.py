@@ -15,13 +15,15 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 
 from populora_core.support import leftovers
-from populora_core.support.errors import WorkerLost, first_line
+from populora_core.support.errors import PopuloraError, WorkerLost, first_line
 from populora_core.support.processes import Owner
 
 SOCKET_CHARS = len("/pymp-abcdefgh/listener-abcdefgh")
 POLL_SECONDS = 1.0
 IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "transformers.modeling_utils")
 """Modules that every process with a model imports: most of the CPU seconds of its start."""
+GUARD = 'if __name__ == "__main__":'
+"""The line under which a script works: every process that multiprocessing starts for it imports the script again."""
 
 
 def with_models(device: str) -> ForkServerContext | SpawnContext:
@@ -67,6 +69,18 @@ def begin(process: BaseProcess) -> None:
             fix="look for memory shortage and for a limit on processes (ulimit -u), then resume: nothing committed was "
             "lost",
         ) from error
+
+
+def refuse_while_imported() -> None:
+    """Raise PopuloraError in a process that multiprocessing started while it imports its starter's script."""
+    process = multiprocessing.current_process()
+    if getattr(process, "_inheriting", False):  # as multiprocessing's own check asks
+        raise PopuloraError(
+            "a worker imports the script that started it, and the script begins its work again",
+            expected=f"work under {GUARD}",
+            got=f"work at the script's top level, imported by {process.name}",
+            fix=f"put all that begins, opens or trains a run under {GUARD}; here nothing was begun",
+        )
 
 
 def end(process: BaseProcess, seconds: float) -> None:

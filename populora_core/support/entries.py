@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from populora_core.support.shipped import IN_CLONE, REPOSITORY
+from populora_core.support.typed import working_folder
 
 RECORD = "run.json"
 """The file by which a folder is a run."""
@@ -62,4 +63,5 @@ def put_there(path: Path) -> str | None:
     above = [path.resolve(), *path.resolve().parents]
     if (run := next((folder for folder in above if (folder / RECORD).is_file()), None)) is not None:
         return f"the run {run}"
-    return "the working folder" if Path.cwd().resolve() == above[0] else None
+    here = working_folder()
+    return "the working folder" if here and here.resolve() == above[0] else None

@@ -110,14 +110,22 @@ def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
 
 
 def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
-    """The run of the directory, with the store's redraws; it is started where there is none."""
-    if not (directory / RECORD).exists():
+    """The run of the directory, with the store's redraws; it is started where there is none.
+
+    From now on it shares this store: the one that it had may be gone, or stand still.
+    """
+    if (directory / RECORD).exists():
+        here = Run.open(directory)
+        require_same(url, directory, here.record, record)
+        record, before = dict(here.record), here.config.store.url
+    else:
         refuse_occupied(directory)
+        before = ""
+    if before != url:
         record["config"].setdefault("store", {})["url"] = url  # as this machine sees it
         build_config(record["config"], f"{url}/{RECORD}")
         write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
     run = Run.open(directory)
-    require_same(url, directory, run.record, record)
     history = read_history(open_objects(url))
     redraws = history[-1] if history else {}
     if redraws != run.redraws():
@@ -154,6 +162,8 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
             ]
             if not follows:
                 return
+            newest = max(entry.manifest.stage_version for entry in follows)
+            follows = [entry for entry in follows if entry.manifest.stage_version == newest]
             folder = stage_dir(run.directory, generation, stage.name)
             found = read_manifest(folder)
             here = (
@@ -161,7 +171,7 @@ def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:
                 and found.key in {entry.manifest.key for entry in follows}
                 and is_whole(run, folder, found)
             )
-            yield max(follows, key=lambda e: (e.manifest.stage_version, e.manifest.started_at)), here
+            yield max(follows, key=lambda entry: entry.manifest.started_at), here
 
 
 def _supersede_what_differs(run: Run, coming: Manifest) -> None:

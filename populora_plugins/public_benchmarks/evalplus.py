@@ -85,7 +85,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 9
+    version = 10
     first_keyed = 9
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)

@@ -83,9 +83,9 @@ _MODULES = (
 PRELUDE = "\n".join(
     [f"from {module} import *" for module in (*_MODULES, "builtins", "typing")]
     + [f"import {module}" for module in _MODULES]
-    + ["sys.setrecursionlimit(50000)"]
+    + ["sys.setrecursionlimit(50000)", "sys.set_int_max_str_digits(50000)"]
 )
-"""Imports that LiveCodeBench puts before every solution."""
+"""Imports and limits that LiveCodeBench puts before every solution."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 5
+    version = 6
     first_keyed = 5
     votes = False
     limits = code_limits(CEILING_SECONDS)

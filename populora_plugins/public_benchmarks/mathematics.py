@@ -29,7 +29,7 @@ PublishedRow = Mapping[str, Any]
 NEXT_PROBLEM = ("\nProblem:", "\n# Problem", "\nQuestion:")
 """Texts with which a base model that goes on after its solution begins another problem."""
 
-_SCIENTIFIC = re.compile(r"(?<![\w\\])(-?\d+(?:\.\d+)?)\s*[eE]\s*\{?([+-]?\d+)\}?(?!\w)")
+_SCIENTIFIC = re.compile(r"(?<![\w\\])(-?\d+(?:\.\d+)?)\s*[eE]\s*(?:\{([+-]?\d+)\}|([+-]?\d+)(?!\w))")
 _MODULUS = re.compile(r"\s*\\(?:pmod\s*\{[^{}]*\}|bmod\s*\S+)\s*$")
 _POINT = re.compile(r"(?<=\d)\.(?=[/*+)-])")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,999})\.(\d{0,999})\\overline\{(\d{1,999})\}")
@@ -60,7 +60,7 @@ class MathBenchmark:
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
-    version = 5
+    version = 6
     first_keyed = 6
     votes = True
     limits = None
@@ -228,7 +228,7 @@ def as_latex(answer: str) -> str:
     answer = _REPEATING.sub(_fraction, _POINT.sub("", answer))
     if "text" not in answer:
         answer = _PI.sub(r"\\pi", answer)
-    return _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", answer)
+    return _SCIENTIFIC.sub(r"\1 \\times 10^{\2\3}", answer)
 
 
 def _fraction(repeating: re.Match[str]) -> str:

@@ -13,8 +13,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-_OPENING = re.compile(r"(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[ \t]*$")
-_CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*$")
+_OPENING = re.compile(
+    r"^[ \t]*(?P<title>`{3,}|~{3,})[^`~]*$"  # a language, and what else is said of the block
+    r"|(?P<fence>`{3,}|~{3,})[ \t]*[\w+.#-]*[ \t]*$"
+)
+_CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:</\w+>[ \t]*)*$")
 _START = re.compile(r"(?:@|async |def |class |import |from |[A-Za-z_]\w* *(?::[^=]*)?=)")
 MOST_TRIES = 50
 """Closing fences of a block, cuts of a text and places where a program may begin: what is tried of each."""
@@ -38,7 +41,7 @@ def parsed(code: str) -> ast.Module | None:
 
 def code_blocks(text: str) -> list[str]:
     """The contents of the fenced blocks; one that the text ends within counts, an empty one does not."""
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")
     blocks: list[str] = []
     number = 0
     while number < len(lines):
@@ -46,10 +49,11 @@ def code_blocks(text: str) -> list[str]:
         number += 1
         if opening is None:
             continue
+        fence = opening["title"] or opening["fence"]
         closing = [
             place
             for place in range(number, len(lines))
-            if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(opening["fence"])
+            if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(fence)
         ]
         ends = closing[:MOST_TRIES] or [len(lines)]
         end = next((end for end in ends if parsed("\n".join(lines[number:end])) is not None), ends[0])
@@ -58,8 +62,12 @@ def code_blocks(text: str) -> list[str]:
     return [block for block in blocks if block.strip()]
 
 
-def defines(code: str, name: str) -> bool:
-    """True if the code, as far as it parses, binds `name` at its top level."""
+def defines(code: str, name: str, imports: bool = True) -> bool:
+    """True if the code, as far as it parses, binds `name` at its top level.
+
+    Args:
+        imports: whether an import of the name counts, too.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -67,9 +75,18 @@ def defines(code: str, name: str) -> bool:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return bool(re.search(rf"^(?:async +)?def +{re.escape(name)}\b", code, re.M))
     return any(
-        symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported())
+        symbol.get_name() == name and (symbol.is_assigned() or (imports and symbol.is_imported()))
         for symbol in bound.get_symbols()
     )
+
+
+def defining(blocks: Sequence[str], *names: str) -> list[str]:
+    """The blocks that define one of the names; those that import one where none does: a test imports the solution."""
+    for imports in (False, True):
+        found = [block for block in blocks if any(defines(block, name, imports) for name in names)]
+        if found:
+            return found
+    return []
 
 
 def function_code(text: str, name: str) -> str | None:
@@ -78,7 +95,7 @@ def function_code(text: str, name: str) -> str | None:
     The last block that parses counts, else of the last that does not, as one that was cut in an example of its use, the
     first lines that parse. So do they without a block.
     """
-    whole = [block for block in code_blocks(text) if defines(block, name)]
+    whole = defining(code_blocks(text), name)
     last = _last(whole, lambda block: parsed(block) is not None) if whole else text
     if whole and parsed(last) is not None:
         return needed(last, name)
@@ -95,15 +112,8 @@ def function_body(blocks: Sequence[str], head: str) -> str:
 
 def called_program(blocks: Sequence[str], names: Sequence[str]) -> str:
     """The last block that parses and defines one of the names, else the last that parses, else the last."""
-    last = _last(blocks, lambda block: parsed(block) is not None)
-    return next(
-        (
-            block
-            for block in reversed(blocks)
-            if parsed(block) is not None and any(defines(block, name) for name in names)
-        ),
-        last,
-    )
+    whole = [block for block in blocks if parsed(block) is not None]
+    return (defining(whole, *names) or whole or blocks)[-1]
 
 
 def whole_program(blocks: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ class ReasoningGym:
     """Problems of some generators; a problem's stratum is its generator."""
 
     name = "reasoning_gym"
-    version = 3
+    version = 4
     first_keyed = 4
     schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
     votes = True
@@ -73,7 +73,7 @@ class ReasoningGym:
         """See `Benchmark.grade`. The generator's verifier decides: a score of 1 is right, anything less is wrong."""
         graders = {name: generator(name, seed=0, size=1) for name in {item.stratum for item in items}}
         return [
-            _score(graders[item.stratum], item, _answer(response.text, family))
+            _score(graders[item.stratum], item, _answer(item, response.text, family))
             for item, response in zip(items, responses, strict=True)
         ]
 
@@ -152,10 +152,14 @@ def _version() -> str:
     return version_of("reasoning-gym", "reasoning")
 
 
-def _answer(text: str, family: str) -> str | None:
-    """The text in the last pair of answer tags, or the rest of the line for a base model; None if there is none."""
+def _answer(item: Item, text: str, family: str) -> str | None:
+    """The text in the last pair of answer tags, or for a base model as many lines as the published answer has.
+
+    None if there is none.
+    """
     if family == prompts.COMPLETION:
-        return text.strip().partition("\n")[0].strip() or None
+        lines = text.strip().split("\n")[: 1 + item.fields["answer"].count("\n")]
+        return "\n".join(lines).strip() or None
     return tagged(text)
 
 

@@ -17,7 +17,7 @@ from populora_plugins.serving.batcher import BadQuestion, Batcher
 from populora_plugins.serving.bodies import MOST_CHOICES, Asking, ChatBody, CompletionBody, Message
 from populora_plugins.serving.fleet import Fleet, Pick
 from populora_plugins.serving.reply import MemberReply, Stops, StreamedText, reply_of
-from populora_plugins.serving.shapes import Json, Shape, usage_of
+from populora_plugins.serving.shapes import Json, Shape, Tokens, usage_of
 
 
 class UnknownModel(PopuloraError):
@@ -31,11 +31,13 @@ class Question:
     Attributes:
         requests: choice by choice, of each the members in order.
         members: how many of them each choice has.
+        alike: how many choices each prompt has, one after another.
         stops: the client's own, and those of the dialect.
     """
 
     requests: tuple[Request, ...]
     members: int
+    alike: int
     pick: Pick
     stops: Stops
     shape: Shape
@@ -44,6 +46,14 @@ class Question:
     @property
     def choices(self) -> int:
         return len(self.requests) // self.members
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that the members read: a prompt counts once, however many choices it has."""
+        read = [
+            request for place, request in enumerate(self.requests) if place // self.members % self.alike == 0
+        ]
+        return sum(len(request.prompt_ids) for request in read)
 
 
 def question(fleet: Fleet, body: Asking) -> Question:
@@ -78,7 +88,7 @@ def question(fleet: Fleet, body: Asking) -> Question:
         for member in members
     )
     shape = Shape(body.model, isinstance(body, ChatBody), body.wants_logprobs)
-    return Question(requests, len(members), pick, stops, shape, body.wants_usage)
+    return Question(requests, len(members), body.n, pick, stops, shape, body.wants_usage)
 
 
 async def answer(fleet: Fleet, batcher: Batcher, asked: Question) -> Json:
@@ -116,6 +126,7 @@ class _Stream:
         self._growing = StreamedText(fleet.vocabulary, asked.stops)
         self._pieces: deque[tuple[str, float]] = deque()  # drawn, and not sent
         self._text, self._tokens = 0, 0  # characters and tokens sent
+        self._first = True
 
     def take(self, token: int, logprob: float) -> list[Json]:
         """The chunk that one more token makes, if any."""
@@ -126,12 +137,16 @@ class _Stream:
         text, count = self._growing.take(token)
         tokens = [self._pieces.popleft() for _ in range(count)] if self._asked.shape.logprobs else []
         self._text, self._tokens = self._text + len(text), self._tokens + len(tokens)
-        return [self._asked.shape.chunk(self._index, text, tokens)] if text else []
+        return [self._chunk(text, tokens)] if text else []
 
     def end(self, reply: MemberReply) -> Json:
         """The chunk with the rest of the reply and its finish reason."""
         text, tokens = reply.text[self._text :], reply.tokens[self._tokens :]
-        return self._asked.shape.chunk(self._index, text, tokens, str(reply.finish_reason))
+        return self._chunk(text, tokens, str(reply.finish_reason))
+
+    def _chunk(self, text: str, tokens: Tokens, finish: str | None = None) -> Json:
+        first, self._first = self._first, False
+        return self._asked.shape.chunk(self._index, text, tokens, finish, first)
 
 
 def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tuple[list[MemberReply], Json]:
@@ -143,8 +158,7 @@ def _answered(fleet: Fleet, asked: Question, found: Sequence[Completion]) -> tup
     for start in range(0, len(replies), asked.members):
         own = replies[start : start + asked.members]
         chosen.append(own[asked.pick(own)])
-    prompt_tokens = sum(len(request.prompt_ids) for request in asked.requests)
-    return chosen, usage_of(prompt_tokens, sum(reply.drawn for reply in replies))
+    return chosen, usage_of(asked.prompt_tokens, sum(reply.drawn for reply in replies))
 
 
 def _prompts(fleet: Fleet, body: Asking) -> list[tuple[int, ...]]:

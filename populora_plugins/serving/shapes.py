@@ -33,10 +33,11 @@ class Shape:
         choices = [self._whole_choice(index, reply) for index, reply in enumerate(replies)]
         return self._around("chat.completion", choices) | {"usage": usage}
 
-    def chunk(self, index: int, text: str, tokens: Tokens, finish: str | None = None) -> Json:
-        """A chunk of a choice: its next text, or its finish reason at the end."""
+    def chunk(self, index: int, text: str, tokens: Tokens, finish: str | None, first: bool) -> Json:
+        """A chunk of a choice: its next text, or its finish reason at the end; the first alone says whose it is."""
         told: Json = {"index": index, "finish_reason": finish, "logprobs": self._logprobs(tokens)}
-        told |= {"delta": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        delta = {"role": "assistant"} if first else {}
+        told |= {"delta": delta | {"content": text}} if self.chat else {"text": text}
         return self._around("chat.completion.chunk", [told])
 
     def last(self, usage: Json) -> Json:

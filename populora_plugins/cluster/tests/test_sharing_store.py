@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -77,6 +79,32 @@ def test_a_machine_takes_what_another_made(tmp_path: Path) -> None:
     assert make(second, b"of the second").reused
     assert Written.times == 0
     assert files(second) == files(first)
+
+
+def test_a_pull_takes_the_stage_that_another_machine_made_again_after_an_upgrade(tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    first = begin(tmp_path / "first", url)
+    make(first.directory, b"before")
+    second = pull(url, tmp_path / "second").run.directory
+    Written.weights = b"after"
+    with Session(first) as session:
+        run_stage(session, 0, replace(STAGE, version=STAGE.version + 1))
+    assert files(second) != files(first.directory)
+    assert pull(url, second).brought == 1
+    assert files(second) == files(first.directory)
+    assert (pull(url, second).brought, pull(url, second).kept) == (0, 1)
+
+
+def test_a_pull_from_the_place_that_a_store_moved_to_goes_on_there(tmp_path: Path) -> None:
+    make(begin(tmp_path / "first", (tmp_path / "store").as_uri()).directory)
+    second = pull((tmp_path / "store").as_uri(), tmp_path / "second").run.directory
+    shutil.move(tmp_path / "store", tmp_path / "moved")
+    moved = (tmp_path / "moved").as_uri()
+    assert pull(moved, second).brought == 0
+    run = Run.open(second)
+    shared = run.shared()
+    assert run.config.store.url == moved and shared is not None
+    assert shared.find(0, "found", "0" * 64) is None, "it answers"
 
 
 def test_a_pull_that_broke_off_after_its_last_stage_makes_the_catalogue_the_next_time(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ BESIDE = [  # benchmark, published, right, wrong
     (OLYMPIAD, r"$2 \pi$", "2 pi", "2"),
     ("minerva", "2 m v", "2mv", "2"),
     ("minerva", "3 k T", "3kT", "3kt"),
+    ("minerva", "3e8", r"\frac{6e8}{2}", r"\frac{8e8}{2}"),
+    ("minerva", "3e8", r"3e{8}", r"3e{9}"),
     ("aime25", "12", "12 km", "12 a b c"),
     (OLYMPIAD, "R-r", "-r+R", "r-R"),
     (OLYMPIAD, "(R-r)", "(-r+R)", "(r-R)"),

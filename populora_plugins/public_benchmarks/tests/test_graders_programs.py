@@ -72,6 +72,11 @@ ROUND = {
     "fence after text": "Answer: ```python\nFUNCTION\n```\n",
     "a usage block after it": fenced("FUNCTION") + "Use:\n" + fenced("print(drop_vowels('house'))"),
     "its output after it": fenced("FUNCTION") + "Gives:\n" + tagged("hs"),
+    "a test that imports it": fenced("FUNCTION")
+    + fenced("from solution import drop_vowels\ndrop_vowels('')"),
+    "a titled fence": '```python title="main.py"\nFUNCTION\n```\nIt removes the vowels.',
+    "a tag behind the fence": "```python\nFUNCTION\n```</answer>",
+    "lines of Windows": fenced("FUNCTION").replace("\n", "\r\n"),
 }
 AFTER = {
     "nothing": "",
@@ -81,6 +86,7 @@ AFTER = {
     "complexity": tagged("Time: O(n), space: O(1)"),
     "a check": fenced("assert sum([1, 2, 3]) == 6"),
     "a use": fenced("print(Solution().raised([1], 2))"),
+    "a test that imports it": fenced("from solution import Solution, raised\nassert Solution"),
 }
 
 
@@ -115,6 +121,24 @@ def test_what_comes_after_a_program_is_not_taken_for_it(sandbox: Sandbox) -> Non
     for program, right in ((CLASS, True), (CLASS.replace("x + k", "x - k"), False)):
         texts = [fenced(program) + "\nThat is all:\n" + text for text in AFTER.values()]
         assert correct(sandbox, "livecodebench", RAISED, texts) == [right] * len(texts)
+
+
+@pytest.mark.sandbox
+def test_a_fence_may_have_a_title_a_tag_behind_it_or_lines_of_windows(sandbox: Sandbox) -> None:
+    plain = fenced(TOTALLED)
+    texts = [
+        plain.replace("python", 'python title="main.py"') + "It adds.",
+        plain.rstrip() + "</answer>",
+        plain.replace("\n", "\r\n"),
+    ]
+    assert correct(sandbox, "livecodebench", TOTAL, texts) == [True] * len(texts)
+
+
+@pytest.mark.sandbox
+def test_a_program_may_write_an_integer_of_more_digits_than_python_does_by_default(sandbox: Sandbox) -> None:
+    row = code_row(5, public_test_cases=json.dumps(stdin(("6000\n", f"1{'0' * 6000}\n"))))
+    texts = [fenced("print(10 ** int(input()))"), fenced("print(10 ** int(input()) + 1)")]
+    assert correct(sandbox, "livecodebench", row, texts) == [True, False]
 
 
 @pytest.mark.sandbox

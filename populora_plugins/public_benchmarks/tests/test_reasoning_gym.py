@@ -64,6 +64,16 @@ def test_a_verifier_gets_the_metadata_that_its_generator_made() -> None:
         assert {score.verdict for score in scores} == {verdict}
 
 
+def test_a_base_model_is_read_for_as_many_lines_as_the_published_answer_has() -> None:
+    entry = ENTRY.model_copy(update={"dataset": "reasoning-gym:rotate_matrix,chain_sum", "config": "2@3"})
+    fetch(entry)
+    items, gym = load_items(entry), benchmark("reasoning_gym")
+    assert any("\n" in item.fields["answer"] for item in items)
+    told = [Response(f" {item.fields['answer']}\n\nProblem: another") for item in items]
+    scores = gym.grade(items, told, "compact", None)  # type: ignore[arg-type]
+    assert {score.verdict for score in scores} == {AttemptVerdict.CORRECT}
+
+
 def test_a_problem_that_another_process_makes_otherwise_is_graded_from_its_row() -> None:
     walking_sets = "reasoning-gym:isomorphic_strings,ransom_note,list_functions"
     fetch(entry := ENTRY.model_copy(update={"dataset": walking_sets, "config": "2@3"}))

@@ -131,7 +131,33 @@ def test_a_vote_counts_answers_in_blocks_however_many_a_problem_has(inputs: int)
         assert majority(dialect("instruct", inputs), replies) == 1
 
 
+def test_a_prompt_counts_once_however_many_choices_it_has(client: OpenAI) -> None:
+    def read(prompts: list[str], n: int) -> int:
+        usage = client.completions.create(model=MEMBERS[0], prompt=prompts, n=n, max_tokens=2).usage
+        assert usage is not None
+        return usage.prompt_tokens
+
+    one, other = read([PROMPT], 1), read([PROMPT * 2], 1)
+    assert read([PROMPT], 4) == one < other
+    assert read([PROMPT, PROMPT * 2], 3) == one + other
+
+
 # Streams and stops
+
+
+@pytest.mark.parametrize("model", [MEMBERS[0], "vote"])
+def test_a_streamed_conversation_has_one_role_a_choice(client: OpenAI, model: str) -> None:
+    from openai.lib.streaming.chat import ChatCompletionStreamState
+
+    state = ChatCompletionStreamState()
+    question: Any = [{"role": "user", "content": "1 + 1?"}]
+    for chunk in client.chat.completions.create(
+        model=model, messages=question, n=2, max_tokens=12, seed=1, stream=True
+    ):
+        state.handle_chunk(chunk)
+    choices = state.current_completion_snapshot.choices
+    assert [choice.message.role for choice in choices] == ["assistant", "assistant"]
+    assert any(choice.message.content for choice in choices)
 
 
 @pytest.mark.parametrize("stop", [None, ["="], ["\n"]])
