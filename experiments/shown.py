@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.heldout import GREEDY, asked
+from experiments.heldout import GREEDY, asked, interval
 from experiments.lines import append_lines, parser_of, read_lines
 from populora_core.benchmarks.metrics import maj_at_k, mean_interval
 from populora_core.benchmarks.suite import Part, load_suite
@@ -36,6 +36,7 @@ from populora_plugins.repl.notation import ASSERT
 SUITE = REPOSITORY / "configs" / "suites" / "cruxeval-outputs.toml"
 ATTEMPTS, TEMPERATURE = 8, 0.6
 MEAN, MAJORITY = f"mean of {ATTEMPTS}", f"maj@{ATTEMPTS}"
+AS_PLAYED, GAIN = "assert", "greedy over `assert`"
 
 none = ReplDialect("assert-0", ASSERT, shown=0)
 four = ReplDialect("assert-4", ASSERT, shown=4)
@@ -69,12 +70,17 @@ def measured(run: Run, suite: Path) -> Iterator[Row]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line for each dialect, a column for each measure."""
+    """A line for each dialect: its measures, and the greedy one over that of `assert`, paired by problem."""
     cells: dict[str, dict[str, str]] = defaultdict(dict)
+    greedy = {row["dialect"]: row["scores"] for row in rows if row["measure"] == GREEDY}
     for row in rows:
         mean = mean_interval([[*row["scores"].values()]], np.random.default_rng(0))
         cells[row["dialect"]][row["measure"]] = f"{mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})"
-    measures = (GREEDY, MEAN, MAJORITY)
+    for name in greedy.keys() - {AS_PLAYED} if AS_PLAYED in greedy else ():
+        both = greedy[name].keys() & greedy[AS_PLAYED].keys()
+        gains = [greedy[name][item] - greedy[AS_PLAYED][item] for item in sorted(both)]
+        cells[name][GAIN] = interval(np.array(gains), np.random.default_rng(0))
+    measures = (GREEDY, MEAN, MAJORITY, GAIN)
     return markdown_table(
         ("dialect", *measures),
         [(name, *(own.get(each, "") for each in measures)) for name, own in cells.items()],

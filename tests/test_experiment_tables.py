@@ -13,20 +13,23 @@ from populora_core.support.shipped import REPOSITORY
 RESULTS = "bench/results"
 NEAR_MISSES = f"{RESULTS}/real-near-misses.jsonl"
 TABLES = {
-    "2026-11-29-real-study-so-far": ("experiments.near_misses", "--output", NEAR_MISSES),
-    "2026-11-29-gates": ("experiments.gates", f"{RESULTS}/gates.jsonl"),
+    ("experiments.near_misses", "--output", NEAR_MISSES): "2026-11-29-real-study-so-far",
+    ("experiments.shown", "--output", f"{RESULTS}/real-shown.jsonl"): "2026-11-29-real-study-so-far",
+    ("experiments.gates", f"{RESULTS}/gates.jsonl"): "2026-11-29-gates",
 }
-"""Page -> the command that prints its table."""
+"""A command that prints a table -> its page."""
 
 
-@pytest.mark.parametrize("page", TABLES)
-def test_a_page_has_the_table_that_its_experiment_prints(page: str) -> None:
+@pytest.mark.parametrize("command", TABLES, ids=lambda command: command[0])
+def test_a_page_has_the_table_that_its_experiment_prints(command: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *TABLES[page]], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert "|" in done.stdout
-    assert done.stdout.strip() in (REPOSITORY / "docs" / "lab-log" / f"{page}.md").read_text("utf-8")
+    assert done.stdout.strip() in (REPOSITORY / "docs" / "lab-log" / f"{TABLES[command]}.md").read_text(
+        "utf-8"
+    )
 
 
 def test_the_page_of_the_real_study_counts_the_near_misses_that_its_rows_have() -> None:
