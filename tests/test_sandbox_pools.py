@@ -151,6 +151,21 @@ def test_a_batch_that_closes_its_own_pool_ends_and_starts_no_worker_again(
     assert not pool.pids
 
 
+def test_a_batch_within_a_batch_is_refused_and_the_outer_one_ends_right(
+    fresh: Callable[..., SandboxPool],
+) -> None:
+    pool, refused = fresh(), list[SandboxUnavailable]()
+    jobs = [Job(str(number), "def f(x):\n    return x + 1", (f"({number},)",)) for number in range(8)]
+
+    def nested(done: int) -> None:
+        with pytest.raises(SandboxUnavailable, match="under way") as error:
+            pool.run(jobs[:3])
+        refused.append(error.value)
+
+    results = pool.run(jobs, nested)
+    assert refused and [result.outputs for result in results] == [(str(n + 1),) for n in range(8)]
+
+
 def test_a_close_while_an_answer_is_read_is_told_as_one(
     fresh: Callable[..., SandboxPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,11 +260,15 @@ def test_folders_that_killed_workers_left_are_no_objects_and_go_in_time(store: L
 def test_an_object_that_another_user_put_can_be_put_again(
     store: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(path))
-
     (tmp_path / "file").write_bytes(b"rows")
     sha256 = store.put(tmp_path / "file")
+    theirs, touch = store.root / object_key(sha256), os.utime
+
+    def refuse(path: Path) -> None:
+        if path == theirs:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        touch(path)
+
     monkeypatch.setattr(os, "utime", refuse)
     assert store.put(tmp_path / "file") == sha256
     assert store.get_bytes(sha256) == b"rows"

@@ -312,9 +312,7 @@ def begin(directory: str | Path, config: Config) -> Run:
     """
     from populora_core.model.base import base_digest, require_files
     from populora_core.runs.machine import require_device
-    from populora_core.support.children import refuse_while_imported
 
-    refuse_while_imported()
     refuse_occupied(Path(directory).resolve())
     require_device(config)
     require_files(config.base.folder())
@@ -363,7 +361,10 @@ def _with_choices(config: Config, dtype: str, engine: str, backend: str) -> Conf
 
 
 def refuse_occupied(directory: Path) -> None:
-    """Raise RunDirectoryError unless a new run may start in `directory`."""
+    """Raise PopuloraError unless a new run may start in `directory`, and by this process."""
+    from populora_core.support.children import refuse_while_imported
+
+    refuse_while_imported()
     if in_utf8(str(directory)) != str(directory):
         raise RunDirectoryError(
             f"no table can be written below {in_utf8(str(directory))}, whose name is not UTF-8",

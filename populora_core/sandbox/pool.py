@@ -29,7 +29,7 @@ MAX_PAUSE_SECONDS = 5.0
 MID_RUN_REMEDY = "populora doctor says what works here; once the sandbox does, resume or run again"
 OUTER_MARGIN_SECONDS = 5.0
 LONGEST_POLL_SECONDS = 0.5  # a batch then notices that another thread closes its pool
-CLOSE_SECONDS = 10.0  # for it to notice: its progress callback may itself wait for the thread that closes
+CLOSE_SECONDS = 10.0  # that `close` waits for a batch, whose callback may be waiting for `close`
 
 
 def outer_seconds(limits: Limits) -> float:
@@ -90,6 +90,7 @@ class SandboxPool:
         self._patience = 0.0  # a sandbox that never worked is not worth waiting for
         self._opener = os.getpid()
         self._lock = threading.RLock()  # a signal's handler may close in the middle of its own thread's batch
+        self._running = False
         self._closed = False
         atexit.register(self.close)
         try:
@@ -144,12 +145,20 @@ class SandboxPool:
         """See `Sandbox.run`."""
         self._require_usable()
         with self._lock:
+            if self._running:
+                raise SandboxUnavailable(
+                    "a batch of this thread is under way in the sandbox",
+                    expected="a callback or a signal's handler that runs nothing here",
+                    fix="open another with open_sandbox",
+                )
+            self._running = True
             try:
                 return self._run(jobs, progress or (lambda done: None), repeat)
             except (OSError, ValueError):
                 self._require_usable()  # a closed link fails in either way
                 raise
             finally:  # only after an exception is any in flight
+                self._running = False
                 self._discard(lambda worker: self._closed or bool(worker.in_flight))
 
     def _require_usable(self) -> None:

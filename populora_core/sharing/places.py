@@ -193,8 +193,7 @@ class LocalObjects:
             write(aside)
             require_digest(file_sha256(aside), sha256, self.url)
             aside.chmod(0o444)  # it will be linked into run directories
-            with suppress(PermissionError):
-                os.utime(aside)  # a link is as old as its source, and a sweep takes what is old and unnamed
+            os.utime(aside)  # with its source: a link is as old, and a sweep takes what is old and unnamed
             remember(os.stat(aside), sha256)
 
 

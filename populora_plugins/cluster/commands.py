@@ -28,13 +28,18 @@ def pull(
         Path, typer.Argument(metavar="DIR", help="a new or an older folder of the run", callback=expanded)
     ],
 ) -> None:
-    """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there."""
+    """Make a run directory from the run's shared store, or bring one up to date; `resume` goes on from there.
+
+    It shares the store at URL from then on, whichever it shared before.
+    """
     from populora_core.terminal.screen import narrated, say
     from populora_plugins.cluster.pull import pull as pull_run
 
     with narrated(f"bringing the run from {url} ..."):
         done = pull_run(url, directory)
     say(f"{directory}: {done.brought} stages brought, {done.kept} were here")
+    if done.left:
+        say(f"it shares {url} from now on, and no longer {done.left}")
     place = shown(directory)
     say(typed(f"populora resume {place} goes on from here; populora inspect {place} looks into it"))
 

@@ -36,15 +36,21 @@ from populora_plugins.cluster.shared import (
     read_record,
     require_same,
 )
+from populora_plugins.cluster.trials import require_conditional
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Result of a pull: stages brought from the store, and stages that were here."""
+    """Result of a pull: stages brought from the store, and stages that were here.
+
+    Attributes:
+        left: the store that the run shared before; empty where it is this one, or there was none.
+    """
 
     run: Run
     brought: int
     kept: int
+    left: str = ""
 
 
 def pull(url: str, directory: str | Path) -> Pulled:
@@ -52,7 +58,7 @@ def pull(url: str, directory: str | Path) -> Pulled:
 
     It walks the stages in order and takes each that follows from those already here: no model, sandbox or key is
     needed. What is here and follows stays; what no longer follows, since another machine redrew a stage, goes to
-    superseded/, and so do evaluations of members that are no more.
+    superseded/, and so do evaluations of members that are no more. From now on the run shares this store.
 
     Raises:
         RunDirectoryError: the store holds no run or the beginning of a fork, or the directory another one or
@@ -69,7 +75,7 @@ def pull(url: str, directory: str | Path) -> Pulled:
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with lock(directory):
-        run = _opened(directory, record, url)
+        run, left = _opened(directory, record, url)
         clear(directory)
         brought = kept = 0
         reached = set()
@@ -87,7 +93,7 @@ def pull(url: str, directory: str | Path) -> Pulled:
         if brought or superseded or (kept and outdated(directory)):
             publish(directory)
             refresh(directory)
-    return Pulled(run, brought, kept)
+    return Pulled(run, brought, kept, left)
 
 
 def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
@@ -109,10 +115,10 @@ def _require_pushed(objects: ObjectStore, record: Mapping[str, Any]) -> None:
             )
 
 
-def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
-    """The run of the directory, with the store's redraws; it is started where there is none.
+def _opened(directory: Path, record: dict[str, Any], url: str) -> tuple[Run, str]:
+    """The run of the directory, with the store's redraws, and the store that it shared before.
 
-    From now on it shares this store: the one that it had may be gone, or stand still.
+    It is started where there is none. From now on it shares this store: the other may be gone, or stand still.
     """
     if (directory / RECORD).exists():
         here = Run.open(directory)
@@ -122,6 +128,7 @@ def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
         refuse_occupied(directory)
         before = ""
     if before != url:
+        require_conditional(open_objects(url))  # before a run turns to a place that takes no second writer
         record["config"].setdefault("store", {})["url"] = url  # as this machine sees it
         build_config(record["config"], f"{url}/{RECORD}")
         write_atomically(directory / RECORD, json.dumps(record, indent=1) + "\n")
@@ -130,7 +137,7 @@ def _opened(directory: Path, record: dict[str, Any], url: str) -> Run:
     redraws = history[-1] if history else {}
     if redraws != run.redraws():
         run.save_redraws(redraws)
-    return run
+    return run, before if before != url else ""
 
 
 def _stages(run: Run, shared: SharedRun) -> Iterator[tuple[SharedStage, bool]]:

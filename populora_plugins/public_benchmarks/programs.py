@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 _OPENING = re.compile(
-    r"^[ \t]*(?P<title>`{3,}|~{3,})[^`~]*$"  # a language, and what else is said of the block
+    r"^[ \t]*(?P<title>`{3,}|~{3,})[ \t]*(?:[\w+.#-]+[ \t]+)?(?:\{|[\w-]+=)[^`~]*$"  # attributes behind a language
     r"|(?P<fence>`{3,}|~{3,})[ \t]*[\w+.#-]*[ \t]*$"
 )
 _CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:</\w+>[ \t]*)*$")

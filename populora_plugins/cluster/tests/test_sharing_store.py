@@ -100,7 +100,9 @@ def test_a_pull_from_the_place_that_a_store_moved_to_goes_on_there(tmp_path: Pat
     second = pull((tmp_path / "store").as_uri(), tmp_path / "second").run.directory
     shutil.move(tmp_path / "store", tmp_path / "moved")
     moved = (tmp_path / "moved").as_uri()
-    assert pull(moved, second).brought == 0
+    pulled = pull(moved, second)
+    assert (pulled.brought, pulled.left) == (0, (tmp_path / "store").as_uri())
+    assert pull(moved, second).left == ""
     run = Run.open(second)
     shared = run.shared()
     assert run.config.store.url == moved and shared is not None

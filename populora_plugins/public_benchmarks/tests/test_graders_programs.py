@@ -74,9 +74,10 @@ ROUND = {
     "its output after it": fenced("FUNCTION") + "Gives:\n" + tagged("hs"),
     "a test that imports it": fenced("FUNCTION")
     + fenced("from solution import drop_vowels\ndrop_vowels('')"),
+    "prose that begins with a fence": "I will use\n``` fences as asked.\n\n" + fenced("FUNCTION"),
     "a titled fence": '```python title="main.py"\nFUNCTION\n```\nIt removes the vowels.',
     "a tag behind the fence": "```python\nFUNCTION\n```</answer>",
-    "lines of Windows": fenced("FUNCTION").replace("\n", "\r\n"),
+    "Windows line endings": fenced("FUNCTION").replace("\n", "\r\n"),
 }
 AFTER = {
     "nothing": "",
@@ -124,12 +125,13 @@ def test_what_comes_after_a_program_is_not_taken_for_it(sandbox: Sandbox) -> Non
 
 
 @pytest.mark.sandbox
-def test_a_fence_may_have_a_title_a_tag_behind_it_or_lines_of_windows(sandbox: Sandbox) -> None:
+def test_a_fence_may_have_a_title_a_tag_behind_it_or_windows_line_endings(sandbox: Sandbox) -> None:
     plain = fenced(TOTALLED)
     texts = [
         plain.replace("python", 'python title="main.py"') + "It adds.",
         plain.rstrip() + "</answer>",
         plain.replace("\n", "\r\n"),
+        f"I will use\n``` fences as asked.\n\n{plain}",
     ]
     assert correct(sandbox, "livecodebench", TOTAL, texts) == [True] * len(texts)
 
