@@ -6,6 +6,7 @@ import html
 import json
 import math
 import runpy
+from collections import Counter
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -61,8 +62,22 @@ def test_what_decides_the_second_study_is_a_record_of_eight_runs_an_arm_by_one_c
     assert {run.origin.code_revisions for run in runs} == {(recorded_by(SECOND),)}
 
 
+def test_the_study_on_a_real_model_is_a_record_of_five_runs_an_arm_that_decides_and_two_that_describe() -> (
+    None
+):
+    results = read_results(COMMITTED.with_name("study-real"))
+    arms = Counter(run.origin.arm for run in results.runs)
+    deciding = dict.fromkeys(("self-play", "format-only", "pool"), 5)
+    assert arms == deciding | dict.fromkeys(("frozen-teacher", "shuffled", "own-answers"), 2)
+    (revision,) = {
+        name.removesuffix("+changes") for run in results.runs for name in run.origin.code_revisions
+    }
+    assert revision == recorded_by(COMMITTED.with_name("study-real"))
+
+
 @pytest.mark.parametrize(
-    ("study", "revision"), [("study-tiny", "91daa85973e0"), ("study-frontier", "995e0a1d3597")]
+    ("study", "revision"),
+    [("study-tiny", "91daa85973e0"), ("study-frontier", "995e0a1d3597"), ("study-real", "5ddaf74a21b2")],
 )
 def test_a_record_is_neither_voided_nor_made_again(
     monkeypatch: pytest.MonkeyPatch, study: str, revision: str
