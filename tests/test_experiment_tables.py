@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import groupby
+from operator import itemgetter
 
 import pytest
 
+from populora_core.benchmarks.suite import load_suite
+from populora_core.report.learnt import score_line
+from populora_core.report.scored import of_items
+from populora_core.report.text import NARROW, percent
 from populora_core.support.shipped import REPOSITORY
 
 RESULTS = "bench/results"
@@ -30,6 +36,21 @@ def test_a_page_has_the_table_that_its_experiment_prints(command: tuple[str, ...
     assert done.stdout.strip() in (REPOSITORY / "docs" / "lab-log" / f"{TABLES[command]}.md").read_text(
         "utf-8"
     )
+
+
+def test_the_page_of_make_real_has_the_score_lines_of_its_rows() -> None:
+    lines = (REPOSITORY / RESULTS / "real-run.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    page = (REPOSITORY / "docs" / "lab-log" / "2026-11-30-make-real.md").read_text("utf-8")
+    suite = load_suite(REPOSITORY / "configs" / "suites" / "cruxeval-held-out.toml")
+    sample = suite.model_copy(update={"suite": rows[0]["suite"]})
+    found = [
+        of_items(generation, sample, [*own]) for generation, own in groupby(rows, itemgetter("generation"))
+    ]
+    assert len(found) == 3 and all(item is not None and score_line(item) in page for item in found)
+    *_, last = filter(None, found)
+    told = f"{percent(last.solvers.value)} of {last.problems} held-out problems, its base {percent(last.base.value)}"
+    assert told.replace(NARROW, " ") in (REPOSITORY / "docs" / "real.md").read_text("utf-8")
 
 
 def test_the_page_of_the_real_study_counts_the_near_misses_that_its_rows_have() -> None:
