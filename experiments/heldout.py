@@ -22,10 +22,10 @@ from experiments.lines import append_lines, parser_of, read_lines
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run, open_runs
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, answers, players_of
+from populora_core.stages.following import newest_generation
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
 

@@ -23,11 +23,11 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.mixing import mixed
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.report.text import markdown_table
 from populora_core.runs.run import Run, open_runs
 from populora_core.runs.session import Session
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, Player, answers
+from populora_core.stages.following import newest_generation
 from populora_core.support.aliases import Row
 from populora_core.support.errors import StudyError
 from populora_core.support.ids import draw_seed

@@ -28,7 +28,6 @@ from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Part, load_suite
 from populora_core.compute.work import Worker
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.problems.dialects import dialect
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
@@ -42,6 +41,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Limits
 from populora_core.sandbox.literals import canonical_text
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.following import newest_generation
 from populora_core.support.aliases import Row
 from populora_core.support.shipped import REPOSITORY
 

@@ -22,12 +22,12 @@ from flows.trend import trend
 from populora_core.benchmarks.scores import NOTHING, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import OWN, Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.report.guard import Fall, falls
 from populora_core.report.text import percent, signed
 from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
 from populora_core.runs.session import attach
+from populora_core.stages.following import newest_generation
 from populora_core.support.errors import PopuloraError, RunDirectoryError, RunInUse
 from tasks.show import artifact_key
 

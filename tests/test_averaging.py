@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from broken_off import Died
 from conftest import ask, contents, small_config
-from test_lifecycle_resume import Died
 from tiny_base import random_rows
 
 from populora_core.compute.breeding import Average, Breed, Child

@@ -20,7 +20,7 @@ RESULTS = "bench/results"
 NEAR_MISSES = f"{RESULTS}/real-near-misses.jsonl"
 TABLES = {
     ("experiments.near_misses", "--output", NEAR_MISSES): "2026-11-29-real-study-so-far",
-    ("experiments.shown", "--output", f"{RESULTS}/real-shown.jsonl"): "2026-11-29-real-study-so-far",
+    ("experiments.by_prompt", "--output", f"{RESULTS}/real-shown.jsonl"): "2026-11-29-real-study-so-far",
     ("experiments.gates", f"{RESULTS}/gates.jsonl"): "2026-11-29-gates",
 }
 """A command that prints a table -> its page."""

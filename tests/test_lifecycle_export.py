@@ -23,7 +23,7 @@ from populora_core.lifecycle.export import CARD, export_member, known_as, take
 from populora_core.lifecycle.loop import fork, train
 from populora_core.lifecycle.naming import BEST
 from populora_core.lifecycle.progress import evaluation_of, suite_for
-from populora_core.lifecycle.standing import named, newest_generation
+from populora_core.lifecycle.standing import named
 from populora_core.model.adapter_files import read_layout, read_state
 from populora_core.model.base import base_digest, load_base
 from populora_core.model.stacked import StackedAdapters
@@ -32,6 +32,7 @@ from populora_core.report.text import short_id
 from populora_core.runs.any_base import how_to_get_base
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
+from populora_core.stages.following import newest_generation
 from populora_core.store.catalogue import Catalogue
 from populora_core.support import trust
 from populora_core.support.errors import (

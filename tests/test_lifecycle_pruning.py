@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from broken_off import drawn_again
 from conftest import GENERATIONS, ask, commits, contents
 from test_cli import populora
 
@@ -18,9 +19,8 @@ from populora_core.lifecycle.loop import fork, rerun, supersede_later, train
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
-from populora_core.stages.engine import run_generation, run_stage
+from populora_core.stages.engine import run_generation
 from populora_core.stages.redoable import startable
-from populora_core.stages.table import STAGES
 from populora_core.store.artifacts import link_tree
 from populora_core.store.blocks import compact, valid_blocks
 from populora_core.store.manifest import pruned
@@ -191,10 +191,7 @@ def test_generations_that_an_earlier_one_no_longer_leads_to_are_not_gone_on_from
     copy_of: Callable[[], Path], tmp_path: Path
 ) -> None:
     """A resume that made generation 1 again was broken off in it, or behind it."""
-    run = Run.open(copy_of())
-    run.save_redraws({"0001/solve": 3})
-    with Session(run) as session:
-        run_stage(session, 1, STAGES["solve"])
+    run = drawn_again(copy_of())
     assert pruning.plan(run, keep=1).oldest == 0
     with pytest.raises(RunDirectoryError, match=r"generation 1 .* does not follow"):
         fork(run, GENERATIONS, tmp_path / "fork", run.config)

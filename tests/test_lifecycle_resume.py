@@ -1,21 +1,18 @@
-"""Killed, damaged, rerun and forked runs: what is done stays done, what is not is made, and nothing else changes."""
+"""Killed, damaged and rerun runs: what is done stays done, what is not is made, and nothing else changes."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from broken_off import Died, after, first_two, forked, full, raising, resume
 from conftest import GENERATIONS, commits, contents, small_config, start
 
-from populora_core.config.load import apply_overrides
-from populora_core.lifecycle import loop
-from populora_core.lifecycle.loop import fork, rerun, supersede_later, train
+from populora_core.lifecycle.loop import rerun, supersede_later, train
 from populora_core.report.write import outdated
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -23,40 +20,16 @@ from populora_core.runs.trackers import TRACKERS, GenerationFigures
 from populora_core.sandbox.jobs import Job, JobResult, Sandbox
 from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
-from populora_core.stages.engine import is_done, run_generation
 from populora_core.stages.table import LOOP, STAGES
-from populora_core.store.artifacts import StageWriter, link_tree
+from populora_core.store.artifacts import StageWriter
 from populora_core.store.manifest import Manifest, generation_dir, stage_dir
-from populora_core.support.durable import TEMPORARY_PREFIX
 from populora_core.support.errors import ArtifactError, BaseModelError, RunDirectoryError, SandboxUnavailable
 
 pytestmark = [pytest.mark.loop, pytest.mark.sandbox]
 
 
-class Died(BaseException):
-    """Stands for a kill: nothing after it is done, no cleaning up either."""
-
-
 def rewrite(record: Path, **fields: object) -> None:
     record.write_text(json.dumps(json.loads(record.read_text()) | fields))
-
-
-def raising(error: BaseException) -> Callable[..., None]:
-    """A function that does nothing but raise it."""
-
-    def fail(*arguments: object, **options: object) -> None:
-        raise error
-
-    return fail
-
-
-full = raising(OSError(28, "No space left on device"))
-
-
-def forked(directory: Path, generation: int, folder: Path, *settings: str) -> Run:
-    """The run as it was after a generation, with these settings instead of its own."""
-    source = Run.open(directory)
-    return fork(source, generation, folder / "fork", apply_overrides(source.config, settings))
 
 
 def flip(path: Path, place: int) -> None:
@@ -64,16 +37,6 @@ def flip(path: Path, place: int) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
-
-
-def first_two(finished: Path) -> dict[str, str]:
-    """What its first two generations hold."""
-    return {name: content for name, content in contents(finished).items() if name < "0003"}
-
-
-def resume(directory: Path, generations: int = GENERATIONS) -> None:
-    with Session(Run.open(directory)) as session:
-        train(session, generations)
 
 
 def test_given_up_just_before_each_commit_a_run_finishes_equal_to_an_undisturbed_one(
@@ -227,7 +190,7 @@ def test_a_truncation_makes_one_folder_and_a_second_one_finishes_what_a_kill_lef
     run = Run.open(copy_of())
     later = later_files(run.directory)
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(os, "rename", _after(2, os.rename, raising(Died())))
+        patch.setattr(os, "rename", after(2, os.rename, raising(Died())))
         supersede_later(run, 1)
     assert run.generations() == [0, 1, 2], "a whole prefix"
     aside = run.directory / "superseded"
@@ -282,131 +245,6 @@ def test_a_stage_that_was_never_made_cannot_be_rerun(copy_of: Callable[[], Path]
         for seed in (-1, 1 << 63):
             with pytest.raises(RunDirectoryError, match="no seed"):
                 rerun(session, GENERATIONS, "solve", seed=seed)
-
-
-@pytest.mark.thorough
-def test_a_fork_goes_its_own_way_from_an_inherited_past(finished: Path, tmp_path: Path) -> None:
-    run = forked(finished, 2, tmp_path, "update.learning_rate=0.0001")
-    resume(run.directory)
-    old, new = contents(finished), contents(run.directory)
-    assert {name for name in old if old[name] != new[name]} == {
-        name
-        for name in old
-        if name.startswith(("0003/update/", "0003/evolve/members", "0003/evolve/population"))
-        and "advantages" not in name
-    }
-
-
-@pytest.mark.thorough
-def test_what_follows_a_redrawn_stage_of_an_inherited_generation_is_made_anew(
-    finished: Path, tmp_path: Path
-) -> None:
-    with Session(forked(finished, 1, tmp_path, "update.learning_rate=0.001")) as session:
-        assert not any(result.reused for result in rerun(session, 1, "solve", seed=1))
-        assert all(result.reused for result in run_generation(session, 1)), "now it follows"
-
-
-@pytest.mark.thorough
-def test_a_redraw_in_a_fork_that_died_before_its_commit_is_made_when_the_fork_goes_on(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = forked(finished, 2, tmp_path)
-    with monkeypatch.context() as patch, Session(run) as session, pytest.raises(Died):
-        patch.setattr(StageWriter, "commit", raising(Died()))
-        rerun(session, 1, "solve", seed=99, truncate=True)
-    assert run.generations() == [0, 1]
-    resume(run.directory, 1)
-    attempts = "0001/solve/attempts.parquet"
-    assert contents(run.directory)[attempts] != contents(finished)[attempts]
-
-
-def test_a_fork_records_what_auto_means_here(finished: Path, tmp_path: Path) -> None:
-    """Else another machine would choose otherwise in mid-run."""
-    asked = ("base.dtype=auto", "sampler.engine=auto", "sandbox.backend=auto")
-    chosen = forked(finished, 1, tmp_path, *asked).config
-    assert (chosen.base.dtype, chosen.sampler.engine) == ("float32", "torch")
-    assert chosen.sandbox.backend != "auto"
-
-
-def test_a_fork_of_a_damaged_generation_is_refused(copy_of: Callable[[], Path], tmp_path: Path) -> None:
-    """It would be made again by the fork's settings, although it is the past of both."""
-    directory = copy_of()
-    (stage_dir(directory, 1, "solve") / "attempts.parquet").unlink()
-    with pytest.raises(RunDirectoryError, match="no complete generation 2") as caught:
-        forked(directory, 2, tmp_path)
-    assert caught.value.got == "a damaged solve of generation 1"
-
-
-def test_a_damaged_past_is_not_made_again_by_a_forks_own_settings(finished: Path, tmp_path: Path) -> None:
-    run = forked(finished, 1, tmp_path, "solve.temperature=0.5")
-    lost = stage_dir(run.directory, 1, "solve") / "attempts.parquet"
-    lost.unlink()
-    with Session(run) as session, pytest.raises(ArtifactError, match="took it over") as caught:
-        train(session, 1)
-    assert "attempts.parquet is missing" in caught.value.got
-    shutil.copy(stage_dir(finished, 1, "solve") / lost.name, lost)
-    with Session(run) as session:
-        assert is_done(session, 1)
-
-
-def test_folders_that_somebody_put_beside_a_runs_own_are_passed_over(
-    copy_of: Callable[[], Path], tmp_path: Path
-) -> None:
-    run = Run.open(copy_of())
-    member = next((run.directory / "members").glob("*/g0001"))
-    for folder in (run.directory / "generations" / "0002", member):
-        shutil.copytree(folder, folder.with_name(f"{folder.name}.bak"))
-    assert run.generations() == [0, 1, 2, 3]
-    assert forked(run.directory, 1, tmp_path).generations() == [0, 1]
-
-
-def test_a_fork_of_an_unfinished_generation_is_refused(finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="no complete generation 4") as caught:
-        forked(finished, 4, tmp_path)
-    assert caught.value.expected == "one of its generations 0 to 3"
-    assert not (tmp_path / "fork").exists()
-
-
-def test_a_fork_that_is_broken_off_leaves_nothing_behind(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("populora_core.lifecycle.loop.link_tree", _after(3, link_tree, full))
-    with pytest.raises(ArtifactError, match="free space"):
-        forked(finished, 2, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_fork_that_is_killed_is_no_run_and_the_next_one_clears_up(finished: Path, tmp_path: Path) -> None:
-    target = tmp_path / "fork"
-    child = os.fork()
-    if not child:
-        loop.link_tree = _after(3, link_tree, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        try:
-            forked(finished, 2, tmp_path)
-        finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(TEMPORARY_PREFIX)
-    with pytest.raises(RunDirectoryError, match="not a run directory"):
-        Run.open(target)
-    forked(finished, 2, tmp_path)
-    assert list(tmp_path.iterdir()) == [target]
-    assert contents(target) == first_two(finished)
-
-
-def _after(calls: int, function: Callable[..., None], instead: Callable[[], object]) -> Callable[..., None]:
-    """The function; from its `calls`-th call on something else."""
-    count = 0
-
-    def counted(*arguments: object) -> None:
-        nonlocal count
-        count += 1
-        if count >= calls:
-            instead()
-        function(*arguments)
-
-    return counted
 
 
 def test_a_base_model_that_changed_is_refused(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from broken_off import resume
 from conftest import GENERATIONS, PATIENCE, SOLO, ask, contents, small_config, start
 from test_cli import populora
-from test_lifecycle_resume import resume
 
 from populora_core.config.load import apply_overrides
 from populora_core.learner.rows import TrainingRow, UpdateRules

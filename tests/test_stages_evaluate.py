@@ -23,13 +23,13 @@ from populora_core.benchmarks.suite import Part, Suite, load_suite
 from populora_core.lifecycle.loop import fork, rerun, train
 from populora_core.lifecycle.progress import is_current
 from populora_core.lifecycle.run_evaluation import RunEvaluation, overlap
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.runs.preflight import load_runnable
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.decisive import decisive
 from populora_core.stages.evaluate import learnable_shares
+from populora_core.stages.following import newest_generation
 from populora_core.stages.plan import deciding, key_of, plan_stage
 from populora_core.stages.table import LOOP
 from populora_core.store.catalogue import Catalogue

@@ -36,7 +36,7 @@ def train(opened: Run, generations: int, chosen: Trainer) -> None:
 
 def going_on(run: Run) -> str:
     """The command that trains a run further, for ten generations more where it has reached its last."""
-    from populora_core.lifecycle.standing import newest_generation
+    from populora_core.stages.following import newest_generation
 
     more = ""
     with suppress(RunDirectoryError):  # no generation is complete yet

@@ -19,11 +19,12 @@ from populora_core.lifecycle.run_evaluation import (
     selection,
     stages_beside,
 )
-from populora_core.lifecycle.standing import newest_generation, require_generation
+from populora_core.lifecycle.standing import require_generation
 from populora_core.runs.run import Run, suites
 from populora_core.runs.session import Session
 from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import seeded
+from populora_core.stages.following import newest_generation
 from populora_core.stages.table import Stage, folder_name, typed_name
 from populora_core.store.manifest import Manifest, read_manifest, stage_dir
 from populora_core.support.errors import ConfigError, RunDirectoryError

@@ -12,13 +12,14 @@ from populora_core.benchmarks.benchmark import benchmark
 from populora_core.benchmarks.contamination import Contamination, contamination, item_text
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.naming import BEST, member_named
-from populora_core.lifecycle.standing import by_play, living, newest_generation, population_folder
+from populora_core.lifecycle.standing import by_play, living
 from populora_core.population.member import Role
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.sandbox.jobs import python_of
 from populora_core.stages.engine import StageResult, is_done, run_stage
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, SuiteItems, players_of
+from populora_core.stages.following import newest_generation, population_folder
 from populora_core.stages.measure import SANDBOX, SELECTION, measure
 from populora_core.stages.table import BESIDE, Stage, file_name
 from populora_core.store.artifacts import supersede

@@ -20,8 +20,8 @@ def earlier_history(run: Run, generation: int | None = None) -> list[str]:
         return []  # not begun, or damaged: resume and fork say so
     if last == newest or (generation is not None and generation <= last):
         return []
-    later = f"Generations {last + 1} to {newest} do" if newest > last + 1 else f"Generation {newest} does"
+    later = f"Generations {last + 1} to {newest} were" if newest > last + 1 else f"Generation {newest} was"
     return [
-        f"{later} not follow from generation {last} as it is now: "
+        f"{later} not made of what lies there now: "
         f"populora resume {shown(run.directory)} makes again what has to be."
     ]

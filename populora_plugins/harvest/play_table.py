@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from populora_core.compute.arena import Arena, SamplingRules
-from populora_core.lifecycle.standing import named, newest_generation, population_folder
+from populora_core.lifecycle.standing import named
 from populora_core.model.adapter_files import read_state
 from populora_core.population.member import Role
 from populora_core.population.pbt import Hyperparameters, own_or
@@ -22,6 +22,7 @@ from populora_core.runs.any_base import require_base
 from populora_core.runs.run import Run, bases
 from populora_core.sandbox.jobs import Sandbox
 from populora_core.sandbox.verify import verify_or_raise
+from populora_core.stages.following import newest_generation, population_folder
 from populora_core.stages.history import PROBLEM
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.rows import StageTables

@@ -20,13 +20,13 @@ from typing_extensions import TypedDict
 from populora_core.benchmarks.suite import Part, Suite
 from populora_core.lifecycle.progress import suite_again
 from populora_core.lifecycle.run_evaluation import SOLVERS, chosen_members
-from populora_core.lifecycle.standing import newest_generation
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages.context import StageContext
 from populora_core.stages.engine import run_stage
 from populora_core.stages.evaluation import BASE_PLAYER, Exam, players_of
 from populora_core.stages.evaluation import ITEMS as ANSWERS
+from populora_core.stages.following import newest_generation
 from populora_core.stages.measure import SANDBOX
 from populora_core.stages.table import Stage, When
 from populora_core.store.adapters import ADAPTER_FILES

@@ -9,7 +9,7 @@ from populora_core.benchmarks.metrics import voted
 from populora_core.compute.work import Worker
 from populora_core.lifecycle.naming import BEST, member_named
 from populora_core.lifecycle.run_evaluation import chosen_members
-from populora_core.lifecycle.standing import by_play, newest_generation
+from populora_core.lifecycle.standing import by_play
 from populora_core.model.base import Vocabulary
 from populora_core.problems.dialects import Dialect, dialect
 from populora_core.problems.model import Problem
@@ -20,6 +20,7 @@ from populora_core.sampler.engines import choose_engine, scored_in
 from populora_core.sampler.probe import serve
 from populora_core.sampler.requests import Sampler, Served
 from populora_core.sampler.spec import ModelSpec
+from populora_core.stages.following import newest_generation
 from populora_core.support.errors import RunDirectoryError
 from populora_core.support.finish import FinishReason
 from populora_plugins.serving.reply import MemberReply
