@@ -314,7 +314,8 @@ def test_the_answers_closing_tag_ends_a_completion_and_stays_in_its_text(worker:
     (request,) = instruct.requests([prompt])
     tokenizer, (end, *_) = worker.base.tokenizer, sorted(worker.base.stop_ids)
     assert request.stop == ("</answer>",)
-    assert instruct.requests([prompt], by_dialect=False)[0].stop == ()
+    for ends in ((), ("\ndef ", "\nclass ")):
+        assert instruct.requests([prompt], ends)[0].stop == ends
     tag = tuple(tokenizer("\n</answer>", add_special_tokens=False)["input_ids"])
     after = tuple(tokenizer("\n\nx", add_special_tokens=False)["input_ids"])
     for tokens, text in (

@@ -195,6 +195,22 @@ def test_texts_that_end_an_answer_decide_an_evaluation(
         monkeypatch.setattr(CompactDialect, "stop", ())
         monkeypatch.setattr(CompactDialect, "stops", lambda spoken, prompt: ("\n\n",), raising=False)
         assert key() == again
+        monkeypatch.setattr(BundledBenchmark, "by_dialect", False)
+        assert key() == before
+        monkeypatch.setattr(BundledBenchmark, "ends", lambda known, family: ("\n\n",), raising=False)
+        assert key() == again
+
+
+def test_a_benchmark_ends_its_answers_by_texts_of_its_own(
+    copy_of: Callable[[], Path], suite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copy_of()
+    monkeypatch.setattr(BundledBenchmark, "by_dialect", False)
+    monkeypatch.setattr(BundledBenchmark, "ends", lambda known, family: ("=",), raising=False)
+    evaluate(directory, load_suite(suite_file))
+    with Catalogue(directory) as catalogue:
+        found = catalogue.rows("SELECT completion FROM evaluation_items WHERE contains(completion, '=')")
+    assert found and all(row["completion"].find("=") == len(row["completion"]) - 1 for row in found)
 
 
 @pytest.mark.parametrize(("every", "moved"), [(2, {"evaluate"}), (0, set())])

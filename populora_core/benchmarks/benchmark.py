@@ -77,9 +77,10 @@ class Benchmark(Protocol):
         limits: what one graded program may take; None for the limits of the run, or where nothing is run.
 
     A benchmark may have more: `by_dialect`, True where it asks as the dialect asks students, whose stop texts then end
-    an answer; `chance`, the share that blind guesses get right; `left_out(rows)`, id -> why of rows that it cannot use;
-    `text_columns`, those whose text people can read, where not all are; `first_keyed`, the version from which on keys
-    of the loop's `evaluate` name it (2 where there is none): runs made with earlier ones keep their keys.
+    an answer; `ends(family)`, the texts that end one where it does not; `chance`, the share that blind guesses get
+    right; `left_out(rows)`, id -> why of rows that it cannot use; `text_columns`, those whose text people can read,
+    where not all are; `first_keyed`, the version from which on keys of the loop's `evaluate` name it (2 where there is
+    none): runs made with earlier ones keep their keys.
     """
 
     name: str
@@ -100,8 +101,8 @@ class Benchmark(Protocol):
         """The prompt that puts an item to a model.
 
         Args:
-            family: the model family, which is the dialect that the run speaks with its base: `compact` or
-                `instruct`. One template each; the text goes through the dialect's own `encode`.
+            family: the model family, told by the dialect that the run speaks with its base. The text goes through
+                the dialect's own `encode`.
 
         Raises:
             BenchmarkError: there is no template for this family.

@@ -271,11 +271,11 @@ class Worker:
         # Who came first is right: sampling on a GPU is not bit-equal.
         return committed(store, shard.key) or done
 
-    def requests(self, prompts: Sequence[Prompt], by_dialect: bool = True) -> list[Request]:
+    def requests(self, prompts: Sequence[Prompt], ends: Sequence[str] | None = None) -> list[Request]:
         """The prompts in tokens, for the sampler.
 
         Args:
-            by_dialect: whether the dialect's stop texts end a completion.
+            ends: texts that end a completion; None for the dialect's.
         """
         speech, tokenizer = dialect(self.spec.base.dialect), self.vocabulary.tokenizer
         encoded = {
@@ -289,7 +289,7 @@ class Worker:
                 temperature=prompt.temperature,
                 top_p=prompt.top_p,
                 max_tokens=prompt.max_tokens,
-                stop=stops_of(speech, prompt.text) if by_dialect else (),
+                stop=stops_of(speech, prompt.text) if ends is None else tuple(ends),
             )
             for prompt in prompts
         ]
@@ -330,12 +330,12 @@ class Generate:
     """Prompts to complete, by members whose adapters are served first.
 
     Attributes:
-        by_dialect: whether the dialect's stop texts end a completion.
+        ends: texts that end a completion; None for the dialect's.
     """
 
     adapters: Sequence[Served]
     prompts: Sequence[Prompt]
-    by_dialect: bool = True
+    ends: Sequence[str] | None = None
 
     def run(self, worker: Worker, folder: Path, progress: Progress) -> pa.Table:
         """Serve the adapters, prove that each is applied, and complete the prompts.
@@ -351,7 +351,7 @@ class Generate:
         limits = settings.warn_mismatch, settings.refuse_mismatch
         sampler = worker.sampling()
         report = serve(sampler, self.adapters, scored_in(sampler.name, worker.spec.base.dtype), *limits)
-        requests = worker.requests(self.prompts, self.by_dialect)
+        requests = worker.requests(self.prompts, self.ends)
         completions = worker.sampler.generate(requests, progress)
         rows = [worker.row(*each) for each in zip(self.prompts, requests, completions, strict=True)]
         cached = [each.cached_tokens for each in completions if each.cached_tokens is not None]

@@ -226,7 +226,7 @@ class Evaluation:
     ) -> list[SampledRow]:
         """One completion for each, in order; the workers share the problems, each has every player."""
         entry, workers = block.entry, self.session.run.config.compute.shards
-        by_dialect = getattr(block.benchmark, "by_dialect", False)
+        ends = _ends(block.benchmark, self.family)
         text = {item.item_id: block.benchmark.prompt(item, self.family) for item in block.items}
         place = {item.item_id: number % workers for number, item in enumerate(block.items)}
         shares: list[list[Prompt]] = [[] for _ in range(workers)]
@@ -242,7 +242,7 @@ class Evaluation:
                     max_tokens=entry.max_tokens,
                 )
             )
-        parts = [Generate(self._served, share, by_dialect) for share in shares if share]
+        parts = [Generate(self._served, share, ends) for share in shares if share]
         done = self.shards.map(parts, progress)
         self.tokens.update(tokens_of(done))
         answers = [iter(part.select(list(self.kept)).to_pylist()) for part in done]
@@ -286,11 +286,19 @@ def _decisive(session: Session, family: str, entry: Entry, items: Sequence[Item]
 
 
 def _stops(known: Benchmark, family: str, items: Sequence[Item]) -> list[str]:
-    """Texts of the dialect that end an answer to one of the items."""
-    if not getattr(known, "by_dialect", False):
-        return []
+    """Texts that end an answer to one of the items."""
+    if (ends := _ends(known, family)) is not None:
+        return sorted(ends)
     spoken = dialect(family)
     return sorted({text for item in items for text in stops_of(spoken, known.prompt(item, family))})
+
+
+def _ends(known: Benchmark, family: str) -> tuple[str, ...] | None:
+    """Texts that end an answer; None for the dialect's."""
+    if getattr(known, "by_dialect", False):
+        return None
+    ends: Callable[[str], tuple[str, ...]] = getattr(known, "ends", lambda family: ())
+    return ends(family)
 
 
 def _sha256(document: object) -> str:

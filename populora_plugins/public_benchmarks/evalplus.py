@@ -85,7 +85,7 @@ class EvalPlus:
     stops: tuple[str, ...] = STOPS
     arguments: Arguments = lambda task_id, arguments: list(arguments)
     schema = SCHEMA
-    version = 10
+    version = 11
     first_keyed = 9
     votes = False
     limits = code_limits(CEILING_SECONDS, MEMORY_MIB)
@@ -110,11 +110,14 @@ class EvalPlus:
     def prompt(self, item: Item, family: str) -> str:
         prompt = item.fields["prompt"]
         return prompts.fill(
-            family, "function", prompt=prompt if family == prompts.COMPLETION else prompt.strip()
+            family, "function", prompt=prompt if prompts.is_completed(family) else prompt.strip()
         )
 
     def template(self, family: str) -> str:
         return prompts.record(family, "function")
+
+    def ends(self, family: str) -> tuple[str, ...]:
+        return prompts.ends(family, self.stops)
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
@@ -164,8 +167,8 @@ class EvalPlus:
     def _program(self, item: Item, text: str, family: str) -> str | None:
         """The candidate's program; None if the completion holds none."""
         prompt, entry_point = item.fields["prompt"], item.fields["entry_point"]
-        if family == prompts.COMPLETION:
-            text = cut_at(text, self.stops)
+        if prompts.is_completed(family):
+            text = cut_at(text, self.ends(family))
             ends = (found.start() for found in _COMMENTS.finditer(text))
             return prompt + next(
                 (text[:end] for end in ends if _is_whole(prompt + text[:end], entry_point)), text

@@ -57,6 +57,8 @@ YARDSTICK_INPUT = "(1000000,)"
 YARDSTICK_SECONDS = 0.2
 """CPU time of the yardstick on a machine on which the limit is exactly 6 seconds; see README.md."""
 
+NEXT_PROBLEM = ("\n# Problem", "\n```")
+"""Texts with which a base model that goes on after its program begins something else."""
 TOGETHER = 16
 """Candidates whose tests are in memory at a time: a problem's tests can have tens of megabytes."""
 FIRST_TESTS = 1
@@ -103,7 +105,7 @@ class LiveCodeBench:
     """livecodebench/code_generation_lite; its strata are the difficulties."""
 
     name = "livecodebench"
-    version = 6
+    version = 7
     first_keyed = 5
     votes = False
     limits = code_limits(CEILING_SECONDS)
@@ -129,6 +131,9 @@ class LiveCodeBench:
     def template(self, family: str) -> str:
         return f"{prompts.record(family, 'stdin')}, {prompts.record(family, 'starter')}"
 
+    def ends(self, family: str) -> tuple[str, ...]:
+        return prompts.ends(family, NEXT_PROBLEM)
+
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
     ) -> list[ItemScore]:
@@ -139,8 +144,8 @@ class LiveCodeBench:
         return "starter" if item.fields["starter_code"] else "stdin"
 
     def _program(self, item: Item, text: str, family: str) -> str | None:
-        if family == prompts.COMPLETION:
-            text = cut_at(text, ("\n# Problem", "\n```"))
+        if prompts.is_completed(family):
+            text = cut_at(text, self.ends(family))
             head = item.fields["starter_code"].rstrip()
             return f"{head}{text}" if text.strip() else None
         blocks = code_blocks(text)

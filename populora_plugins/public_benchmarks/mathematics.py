@@ -60,7 +60,7 @@ class MathBenchmark:
     id_column: str | None = None
     stratum: Callable[[PublishedRow], str] = lambda row: ""
     variant: Schema | None = None
-    version = 6
+    version = 7
     first_keyed = 6
     votes = True
     limits = None
@@ -98,11 +98,15 @@ class MathBenchmark:
         told = [prompts.record(family, "mathematics")]
         return ", ".join([*told, *(f"{package} {version_of(package, EXTRA)}" for package in PACKAGES)])
 
+    def ends(self, family: str) -> tuple[str, ...]:
+        return prompts.ends(family, NEXT_PROBLEM)
+
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox | None
     ) -> list[ItemScore]:
         """See `Benchmark.grade`. Nothing of a completion runs, so the sandbox is not used."""
-        answers = [_answer(response.text, family) for response in responses]
+        ends = self.ends(family)
+        answers = [_answer(cut_at(response.text, ends)) for response in responses]
         comparisons = [
             Comparison(as_latex(self.gold(item.fields)), as_latex(answer), self.tolerance(item.fields))
             for item, answer in zip(items, answers, strict=True)
@@ -237,9 +241,7 @@ def _fraction(repeating: re.Match[str]) -> str:
     return rf"\frac{{{numerator}}}{{{(10 ** len(again) - 1) * 10 ** len(once)}}}"
 
 
-def _answer(text: str, family: str) -> str | None:
-    if family == prompts.COMPLETION:
-        text = cut_at(text, NEXT_PROBLEM)
+def _answer(text: str) -> str | None:
     answer = mathematics_answer(text)
     return answer if answer and as_latex(answer) else None
 

@@ -1,8 +1,8 @@
 """The prompts of the public benchmarks: one template a model family, text files in `templates/`.
 
-A family is the dialect that a run speaks with its base. `instruct` asks a chat model (Qwen2.5-Instruct and its
-like), which is answered in prose with a box or a fenced block; `compact` is completed by a base model, whose
-answer ends where it starts on something new.
+The dialect that a run speaks with its base tells the family. `instruct` asks a chat model (Qwen2.5-Instruct and its
+like), whose chat template goes round the dialect's prompts, and which answers in prose with a box or a fenced block;
+`compact` is completed by a base model, whose answer ends where it starts on something new.
 """
 
 from __future__ import annotations
@@ -11,41 +11,44 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from populora_core.problems.dialects import NO_MORE, dialect, is_templated
 from populora_core.problems.dialects.templates import TemplateFolder
-from populora_core.support.errors import BenchmarkError
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-COMPLETION = "compact"
-
-
-def fill(family: str, name: str, **values: str) -> str:
-    """Template `name` of the family with its marks replaced.
-
-    Raises:
-        BenchmarkError: there is no such template.
-    """
-    _path(family, name)
-    return _folder(family).fill(name, **values)
-
-
-def record(family: str, name: str) -> str:
-    """Family, name and the first 12 hex digits of the template's sha256, as kept with every result."""
-    digest = hashlib.sha256(_path(family, name).read_bytes()).hexdigest()
-    return f"{family}/{name} {digest[:12]}"
+COMPLETED, ASKED = "compact", "instruct"
 
 
 @cache
-def _folder(family: str) -> TemplateFolder:
-    return TemplateFolder(TEMPLATES / family)
+def family(name: str) -> str:
+    """The family of the templates that fit a dialect.
+
+    Raises:
+        ProblemError: there is no such dialect.
+    """
+    return ASKED if is_templated(dialect(name)) else COMPLETED
 
 
-def _path(family: str, name: str) -> Path:
-    path = TEMPLATES / family / f"{name}.txt"
-    if not path.is_file():
-        raise BenchmarkError(
-            f"there is no template for the model family {family!r}",
-            expected=", ".join(sorted(folder.name for folder in TEMPLATES.iterdir())),
-            got=family,
-            fix=f"write {path}",
-        )
-    return path
+def is_completed(name: str) -> bool:
+    """True if an answer in the dialect goes on with the prompt, and past its own end."""
+    return family(name) == COMPLETED
+
+
+def ends(name: str, stops: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Texts that end an answer in the dialect: where it is completed these, and the end of a text."""
+    return (*stops, NO_MORE) if is_completed(name) else ()
+
+
+def fill(name: str, template: str, /, **values: str) -> str:
+    """The template of the dialect's family with its marks replaced."""
+    return _folder(family(name)).fill(template, **values)
+
+
+def record(name: str, template: str) -> str:
+    """Family, template and the first 12 hex digits of its sha256, as kept with every result."""
+    path = TEMPLATES / family(name) / f"{template}.txt"
+    return f"{family(name)}/{template} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+
+
+@cache
+def _folder(of: str) -> TemplateFolder:
+    return TemplateFolder(TEMPLATES / of)

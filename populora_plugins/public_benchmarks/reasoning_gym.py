@@ -32,7 +32,7 @@ from populora_core.sandbox.literals import NotPlainData, literal, parse_literal
 from populora_core.support.errors import BenchmarkError, DamagedText
 from populora_core.support.received import parse_json
 from populora_plugins.public_benchmarks import prompts
-from populora_plugins.public_benchmarks.answers import tagged
+from populora_plugins.public_benchmarks.answers import cut_at, tagged
 from populora_plugins.public_benchmarks.packages import version_of
 
 PREFIX = "reasoning-gym:"
@@ -45,7 +45,7 @@ class ReasoningGym:
     """Problems of some generators; a problem's stratum is its generator."""
 
     name = "reasoning_gym"
-    version = 4
+    version = 5
     first_keyed = 4
     schema: Schema = {"generator": (str,), "question": (str,), "answer": (str,), "metadata": (str,)}  # noqa: RUF012
     votes = True
@@ -66,6 +66,9 @@ class ReasoningGym:
     def template(self, family: str) -> str:
         """See `Benchmark.template`. The verifiers are the package's, so its version is told too."""
         return f"{prompts.record(family, 'reasoning')}, reasoning-gym {_version()}"
+
+    def ends(self, family: str) -> tuple[str, ...]:
+        return prompts.ends(family)
 
     def grade(
         self, items: Sequence[Item], responses: Sequence[Response], family: str, sandbox: Sandbox
@@ -157,9 +160,9 @@ def _answer(item: Item, text: str, family: str) -> str | None:
 
     None if there is none.
     """
-    if family == prompts.COMPLETION:
-        lines = text.strip().split("\n")[: 1 + item.fields["answer"].count("\n")]
-        return "\n".join(lines).strip() or None
+    if prompts.is_completed(family):
+        lines = cut_at(text, prompts.ends(family)).strip().split("\n")
+        return "\n".join(lines[: 1 + item.fields["answer"].count("\n")]).strip() or None
     return tagged(text)
 
 

@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 
 from populora_core.problems import types
-from populora_core.problems.dialects.dialect import Tokenizer, unspelt
+from populora_core.problems.dialects.dialect import NO_MORE, Tokenizer, unspelt
 from populora_core.problems.dialects.templates import TemplateFolder
 from populora_core.problems.model import Draft, Problem
 from populora_core.problems.parsing import FormatError, read_program
@@ -36,8 +36,6 @@ from populora_plugins.repl.seeds import SEEDS, SHOWN, Seed
 
 GRAMMAR_VERSION = "4"
 END, LINE_END = "\n\n", "\n"
-NO_MORE = "<|endoftext|>"
-"""The end of a text that is no turn of a chat, for many bases; a GGUF file does not count it among the end tokens."""
 TEMPLATES = Path(__file__).with_name("templates") / "repl"
 OPENING = "def f"
 COMMENT = "#"
@@ -182,6 +180,8 @@ class ChatDialect(ReplDialect):
         if not tokenizer.chat_template:
             return super().encode(tokenizer, prompt)
         before, _, opening = unspelt(tokenizer, prompt).rpartition(LINE_END)
+        if not opening.startswith((self._notation.mark, OPENING)):  # the prompt of a benchmark of its own
+            before, opening = unspelt(tokenizer, prompt), ""
         turn = [{"role": "user", "content": before.rstrip()}]
         text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
         return list(tokenizer(text + opening, add_special_tokens=False)["input_ids"])

@@ -2,6 +2,7 @@
 
 from populora_core.problems.dialects.compact import CompactDialect
 from populora_core.problems.dialects.dialect import (
+    NO_MORE,
     Dialect,
     is_templated,
     reserved_by,
@@ -15,6 +16,7 @@ from populora_core.support.registry import Registry
 
 __all__ = [
     "DIALECTS",
+    "NO_MORE",
     "Dialect",
     "dialect",
     "is_templated",

@@ -20,6 +20,9 @@ _SHOWN = re.compile(rf"#[^\n]*|{_LITERAL}", re.IGNORECASE)
 """A literal, or a comment, in which none goes on to the next line. An apostrophe in prose may open one on its line."""
 _FIELD = re.compile(r"(\{[^{}]*\})")
 
+NO_MORE = "<|endoftext|>"
+"""The end of a text that is no turn of a chat, for many bases; a GGUF file does not count it among the end tokens."""
+
 
 class Tokenizer(SpecialTokens, Protocol):
     """The part of a transformers tokenizer that dialects use."""

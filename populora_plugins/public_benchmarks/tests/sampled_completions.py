@@ -52,7 +52,8 @@ def sampled(worker: Worker, own: Sequence[Item], most: int, temperature: float) 
         Prompt(None, asker.prompt(item, family), ids.draw_seed(0, name, item.item_id), temperature, 1.0, most)
         for item in own
     ]
-    requests = worker.requests(prompts, getattr(asker, "by_dialect", False))
+    ends = None if getattr(asker, "by_dialect", False) else getattr(asker, "ends", lambda family: ())(family)
+    requests = worker.requests(prompts, ends)
     completions = worker.sampler.generate(requests)
     for item, prompt, request, completion in zip(own, prompts, requests, completions, strict=True):
         row = worker.row(prompt, request, completion)

@@ -241,8 +241,10 @@ def test_the_program_is_read_from_the_completion(sandbox: Sandbox) -> None:
 def test_a_base_model_completes_the_prompt_and_is_cut_where_it_goes_on(sandbox: Sandbox) -> None:
     row = HUMANEVAL_PLUS[1]
     text = row["canonical_solution"] + "\n\nprint(swap_ends(input()))\n\ndef other():\n    pass"
-    (score,) = grade(sandbox, "humaneval_plus", (row, text), family="compact")
-    assert score.verdict == AttemptVerdict.CORRECT
+    over = row["canonical_solution"] + "<|endoftext|>Human: and now in Rust"
+    for family in ("compact", "assert"):
+        scores = grade(sandbox, "humaneval_plus", (row, text), (row, over), family=family)
+        assert verdicts(scores) == [AttemptVerdict.CORRECT] * 2
 
 
 class Recording:

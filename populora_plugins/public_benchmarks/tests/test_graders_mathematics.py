@@ -166,12 +166,13 @@ def test_the_right_value_is_told_from_the_wrong_one_beside_it(name: str) -> None
 def test_a_base_model_is_not_judged_by_the_problem_that_it_asks_itself_next() -> None:
     measured = benchmark("gsm8k")
     (item,) = measured.load(ROWS["gsm8k"][:1])
-    text = "It is \\boxed{18}.\n\nProblem:\nAnother?\n\nSolution:\n\\boxed{5}"
-    completed, chatted = (
-        measured.grade([item], [Response(text)], family, None)[0]  # type: ignore[arg-type]
-        for family in ("compact", "instruct")
-    )
-    assert completed.correct and not chatted.correct
+    for begun in ("\n\nProblem:", "<|endoftext|>Human:"):
+        text = f"It is \\boxed{{18}}.{begun}\nAnother?\n\nSolution:\n\\boxed{{5}}"
+        completed, chatted = (
+            measured.grade([item], [Response(text)], family, None)[0]  # type: ignore[arg-type]
+            for family in ("compact", "instruct")
+        )
+        assert completed.correct and not chatted.correct
 
 
 # The process

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from benchmark_rows import ROWS
 from conftest import needs
@@ -9,7 +11,8 @@ from conftest import needs
 from populora_core.benchmarks.benchmark import BENCHMARKS, Benchmark, benchmark
 from populora_core.benchmarks.contamination import item_text
 from populora_core.benchmarks.suite import load_suite
-from populora_core.support.errors import BenchmarkError
+from populora_core.problems.dialects import NO_MORE
+from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.shipped import REPOSITORY
 from populora_plugins.public_benchmarks.livecodebench import LiveCodeBench
 
@@ -124,9 +127,23 @@ def test_mathematics_is_asked_for_a_box_and_never_told_the_answer(name: str, fam
     assert "\\boxed{}" in prompt and "918273645" not in prompt
 
 
-def test_an_unknown_family_is_refused(measured: Benchmark) -> None:
+@needs("math_verify", "evaluation")
+@pytest.mark.parametrize(
+    ("spoken", "family"), [("repl", "compact"), ("assert", "compact"), ("chat", "instruct")]
+)
+def test_a_dialect_without_templates_is_asked_by_the_form_of_its_prompts(
+    measured: Benchmark, spoken: str, family: str
+) -> None:
     (item, *_) = measured.load(ROWS[measured.name])
-    with pytest.raises(BenchmarkError, match="no template for the model family 'klingon'"):
+    assert measured.prompt(item, spoken) == measured.prompt(item, family)
+    assert measured.template(spoken) == measured.template(family)
+    ends: Callable[[str], tuple[str, ...]] = getattr(measured, "ends", lambda family: ())
+    assert ends(spoken) == ends(family) and (NO_MORE in ends(spoken)) == (family == "compact")
+
+
+def test_an_unknown_dialect_is_refused(measured: Benchmark) -> None:
+    (item, *_) = measured.load(ROWS[measured.name])
+    with pytest.raises(ProblemError, match="'klingon' is no dialect"):
         measured.prompt(item, "klingon")
-    with pytest.raises(BenchmarkError, match="no template for the model family 'klingon'"):
+    with pytest.raises(ProblemError, match="'klingon' is no dialect"):
         measured.template("klingon")

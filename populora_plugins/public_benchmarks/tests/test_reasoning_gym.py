@@ -69,9 +69,10 @@ def test_a_base_model_is_read_for_as_many_lines_as_the_published_answer_has() ->
     fetch(entry)
     items, gym = load_items(entry), benchmark("reasoning_gym")
     assert any("\n" in item.fields["answer"] for item in items)
-    told = [Response(f" {item.fields['answer']}\n\nProblem: another") for item in items]
-    scores = gym.grade(items, told, "compact", None)  # type: ignore[arg-type]
-    assert {score.verdict for score in scores} == {AttemptVerdict.CORRECT}
+    for more in ("\n\nProblem: another", "<|endoftext|>Human: and now?"):
+        told = [Response(f" {item.fields['answer']}{more}") for item in items]
+        scores = gym.grade(items, told, "compact", None)  # type: ignore[arg-type]
+        assert {score.verdict for score in scores} == {AttemptVerdict.CORRECT}
 
 
 def test_a_problem_that_another_process_makes_otherwise_is_graded_from_its_row() -> None:

@@ -180,3 +180,10 @@ def test_a_chat_begins_the_models_turn_with_the_line_that_it_goes_on_with(kind: 
     )
     plain = byte_tokenizer()
     assert CHAT.encode(plain, prompt) == ASSERT.encode(plain, prompt)
+
+
+def test_a_chat_asks_the_prompt_of_a_benchmark_as_one_turn() -> None:
+    tokenizer, prompt = byte_tokenizer(TURNS), "Write the function.\n\n```python\ndef f(x):\n```"
+    assert tokenizer.decode(CHAT.encode(tokenizer, prompt)) == (
+        f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+    )
