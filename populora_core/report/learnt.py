@@ -19,7 +19,7 @@ from populora_core.report.scored import (
     validities,
     yardsticks,
 )
-from populora_core.report.text import listed, percent, signed
+from populora_core.report.text import in_points, listed, percent, signed
 from populora_core.store.catalogue import Catalogue
 from populora_core.store.rows import EvaluationItemRow
 
@@ -44,8 +44,8 @@ class Won:
 
 def points(gain: Interval) -> str:
     """A difference of two scores with its interval."""
-    value, low, high = (signed(100 * part, 0) for part in (gain.value, gain.low, gain.high))
-    return f"{value} points ({low} to {high})"
+    low, high = (signed(100 * part, 0) for part in (gain.low, gain.high))
+    return f"{in_points(gain.value)} ({low} to {high})"
 
 
 def score_lines(directory: Path, generation: int) -> list[str]:
@@ -116,8 +116,8 @@ def brief(directory: Path) -> str:
 def yardstick_claim(item: Yardstick) -> str:
     """A claim on whether problems got harder and solvers better."""
     problems, solvers = _ways(item)
-    harder, better = (signed(100 * change.value, 0) for change in (item.harder(), item.newest.gain))
-    return f"{problems} ({harder} points for the base). {solvers} ({better})"
+    better = signed(100 * item.newest.gain.value, 0)
+    return f"{problems} ({in_points(item.harder().value)} for the base). {solvers} ({better})"
 
 
 def _ways(item: Yardstick) -> tuple[str, str]:

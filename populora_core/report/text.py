@@ -55,6 +55,12 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else "0"
 
 
+def in_points(share: float) -> str:
+    """A difference of two shares in whole points, as `+1 point`."""
+    value = signed(100 * share, 0)
+    return f"{value} {'point' if value[1:] == '1' else 'points'}"
+
+
 def plain(name: str) -> str:
     """A problem type of ours in plain words, a role in the plural, anything else as it is."""
     title = getattr(PROBLEM_TYPES.get(name), "title", "")

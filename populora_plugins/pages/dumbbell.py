@@ -11,7 +11,7 @@ from populora_core.benchmarks.metrics import Interval
 from populora_core.report import svg
 from populora_core.report.charts import LegendKey, Plot, PlotTable
 from populora_core.report.palette import BLUE, GREY, Style
-from populora_core.report.text import percent, signed
+from populora_core.report.text import in_points, percent
 
 ROW = 30.0
 MOST_NAMED = 0.5  # of the width, for the names of the rows
@@ -70,4 +70,4 @@ def _cells(row: Dumbbell) -> list[str]:
     cells = [row.label]
     for score in (row.before, row.after):
         cells += [percent(score.value), f"{percent(score.low)} to {percent(score.high)}"]
-    return [*cells, f"{signed(100 * row.gain.value, 0)} points"]
+    return [*cells, in_points(row.gain.value)]
