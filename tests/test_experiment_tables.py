@@ -11,7 +11,7 @@ from operator import itemgetter
 import pytest
 
 from populora_core.benchmarks.suite import load_suite
-from populora_core.report.learnt import score_line
+from populora_core.report.learnt import points, score_line
 from populora_core.report.scored import of_items
 from populora_core.report.text import NARROW, percent
 from populora_core.support.shipped import REPOSITORY
@@ -50,6 +50,20 @@ def test_the_page_of_make_real_has_the_score_lines_of_its_rows() -> None:
     assert len(found) == 3 and all(item is not None and score_line(item) in page for item in found)
     *_, last = filter(None, found)
     told = f"{percent(last.solvers.value)} of {last.problems} held-out problems, its base {percent(last.base.value)}"
+    assert told.replace(NARROW, " ") in (REPOSITORY / "docs" / "real.md").read_text("utf-8")
+
+
+def test_the_page_of_make_real_has_the_lines_of_humaneval() -> None:
+    lines = (REPOSITORY / RESULTS / "real-humaneval.jsonl").read_text("utf-8").splitlines()
+    page = (REPOSITORY / "docs" / "lab-log" / "2026-11-30-make-real.md").read_text("utf-8")
+    suite = load_suite("bundled:humaneval")
+    found = [
+        of_items(generation, suite, [*own])
+        for (_, generation), own in groupby(map(json.loads, lines), itemgetter("run", "generation"))
+    ]
+    assert len(found) == 2 and all(item is not None and score_line(item) in page for item in found)
+    played, _ = filter(None, found)
+    told = f"{percent(played.solvers.value)} of HumanEval,\nas its base ({points(played.gain).replace(' (', ', ')}"
     assert told.replace(NARROW, " ") in (REPOSITORY / "docs" / "real.md").read_text("utf-8")
 
 
