@@ -106,6 +106,20 @@ def test_a_session_that_is_not_open_writes_nothing(
     assert written() == before
 
 
+@pytest.mark.parametrize("left", [False, True], ids=["open", "left"])
+def test_a_session_is_entered_once(run: Run, left: bool) -> None:
+    session = Session(run)
+    with session:
+        if not left:
+            with pytest.raises(RunDirectoryError, match="entered once"):
+                session.__enter__()
+    if left:
+        with pytest.raises(RunDirectoryError, match="entered once"):
+            session.__enter__()
+    with Session(run) as another:
+        another.require_open()
+
+
 def test_a_stage_of_the_flow_is_refused_too(run: Run, holder: subprocess.Popen[str]) -> None:
     from tasks.stages import TASKS
 

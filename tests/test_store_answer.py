@@ -53,3 +53,13 @@ def test_batches_that_were_read_to_their_end_stay_ended(catalogue: Catalogue) ->
 def test_two_answers_are_read_side_by_side(catalogue: Catalogue) -> None:
     pair = [catalogue.query(ASKED).batches(1000) for _ in range(2)]
     assert all(one.equals(other) for one, other in zip(*pair, strict=True))
+
+
+def test_a_row_that_cannot_be_computed_ends_the_batches_with_duckdbs_reason(catalogue: Catalogue) -> None:
+    far = 10 * ROWS
+    batches = catalogue.query(
+        f"SELECT if(i = {far - 1}, error('too far'), i::VARCHAR) AS i FROM range({far}) t(i)"
+    ).batches(1000)
+    assert next(batches).num_rows == 1000
+    with pytest.raises(PopuloraError, match="too far"):
+        list(batches)

@@ -45,11 +45,17 @@ class Session:
         self.heartbeat = Heartbeat(run.directory, self._workers)
         self.shared: SharedStore | None = None
         self.stage_ended: float | None = None
-        self._exit = ExitStack()
+        self._entered, self._exit = False, ExitStack()
 
     def __enter__(self) -> Session:
         refuse_while_imported()
         directory = self.run.directory
+        if self._entered:
+            raise RunDirectoryError(
+                "a session is entered once",
+                got=f"a session on {directory} that was entered before",
+                fix="with Session(run) as session: ... opens another, when this one is left",
+            )
         check_names(self.run.config, str(directory / RECORD))
         for source in sources(self.run.config):
             require_trusted(source)
@@ -64,7 +70,7 @@ class Session:
             _open[directory] = self
             stack.callback(_open.pop, directory)
             stack.enter_context(self.heartbeat)
-            self._exit = stack.pop_all()
+            self._entered, self._exit = True, stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
