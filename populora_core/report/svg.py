@@ -134,7 +134,12 @@ def tick_labels(values: Sequence[float], form: Format) -> list[str]:
     near = 1e-9 * max(1.0, largest / size)
     digits = next(d for d in range(10) if all(abs(value - round(value, d)) <= near for value in shown))
     sign = "+" if form is signed else ""
-    return [f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−") for value in shown]
+    return [
+        f"{value + 0.0:{sign if value else ''}.{digits}f}{unit}".replace("-", "−")
+        if value or not unit.startswith("e")
+        else "0"
+        for value in shown
+    ]
 
 
 def value_range(values: Iterable[float], zero: bool) -> tuple[float, float]:

@@ -104,5 +104,8 @@ def _told_apart(names: Iterable[str]) -> list[str]:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (duckdb.Error, OSError) as error:  # an OSError is pyarrow's, of a batch that DuckDB fails to compute
+    except (
+        duckdb.Error,
+        OSError,
+    ) as error:  # an OSError is pyarrow's, of a batch that DuckDB fails to compute
         raise refusal(str(error)) from error

@@ -71,6 +71,7 @@ def test_an_axis_of_time_has_one_unit() -> None:
     assert read(9000.0) == ["0.0 h", "0.5 h", "1.0 h", "1.5 h", "2.0 h", "2.5 h"]
     assert tick_labels([0.95, 1.0, 1.05, 1.1, 1.15], text.number) == ["0.95", "1.00", "1.05", "1.10", "1.15"]
     assert tick_labels([1e-5, 1.5e-5, 2e-5], text.number) == ["1.0e−05", "1.5e−05", "2.0e−05"]
+    assert tick_labels([0.0, 2e-5], text.number) == ["0", "2e−05"]
 
 
 def test_ticks_around_ten_thousand_are_told_apart() -> None:
