@@ -129,7 +129,9 @@ def depth(rows: Sequence[Row], run_jobs: RunJobs) -> dict[str, list[float]]:
     return {
         # as problems.level, whether or not the run measured slack
         "level": [
-            (row["lines_of_code"] - 1) * (1 - slack) - 1 for row, slack in zip(rows, unused, strict=True)
+            (row["lines_of_code"] - 1) * (1 - slack) - 1
+            for row, slack in zip(rows, unused, strict=True)
+            if slack is not None
         ],
         "steps": [float(np.mean(each)) for each in counts if each],
     }

@@ -23,6 +23,7 @@ from populora_core.benchmarks.scores import NOTHING, headline_rows, tells_nothin
 from populora_core.benchmarks.suite import OWN, Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
 from populora_core.report.guard import Fall, falls
+from populora_core.report.scored import WHOLE
 from populora_core.report.text import percent, signed
 from populora_core.report.write import refresh, report_address
 from populora_core.runs.run import RECORD, Run
@@ -77,7 +78,7 @@ def evaluate(
     if failures:
         return Failed(message="; ".join(failures))
     message = f"{len(done)} run{'s' * (len(done) != 1)} evaluated on {name}" + (
-        "" if name in OWN else ", none below the base twice in a row"
+        "" if name in OWN or members not in WHOLE else ", none below the base twice in a row"
     )
     return Completed(message=message + (f"; at work, so left for later: {', '.join(busy)}" if busy else ""))
 
@@ -133,9 +134,9 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
             ],
             description=f"population mean on {chosen.suite}, {directory}",
         )
-    if suite in OWN:
+    if suite in OWN or asked.members not in WHOLE:  # a few say nothing of their role
         return []
-    every = falls(Path(directory), Part.TEST, chosen.suite)
+    every = falls(Path(directory), Part.TEST, chosen.suite, {point.generation for point in points})
     return [fall for fall in every if fall.now.generation == found.generation]
 
 

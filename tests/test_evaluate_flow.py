@@ -31,8 +31,8 @@ from test_evaluate_flow import fall
 
 suite, run, alone = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 
-def told(place, suite=suite):
-    state = evaluate([str(place)], suite, return_state=True)
+def told(place, suite=suite, members="all"):
+    state = evaluate([str(place)], suite, members, return_state=True)
     return state.type.value, state.message
 
 async def artifacts():
@@ -44,8 +44,9 @@ with own_server():
     yardstick = [told(run.parent, "yardstick"), told(run.parent, "yardstick")]
     fall(run)
     states += [told(run), told(run / "no-run")]
+    few = told(run, suite, "best")
     own = told(alone, "")
-    known = {"states": states, "yardstick": yardstick, "own": own, "artifacts": asyncio.run(artifacts())}
+    known = {"states": states, "yardstick": yardstick, "own": own, "few": few, "artifacts": asyncio.run(artifacts())}
     print(json.dumps(known))
 """
 
@@ -99,6 +100,7 @@ def test_the_flow_measures_what_went_on_and_fails_on_a_fall_below_the_base(
     assert 'id="evaluations"' in (directory / "report.html").read_text(), "the report is up to date"
     assert absent[0] == "FAILED"
     assert "is not a run directory" in absent[1]
+    assert told["few"] == ["COMPLETED", "1 run evaluated on tiny"], "a few members are not their role"
 
 
 def test_without_a_suite_the_flow_measures_a_run_on_its_own(measured: tuple[Path, dict[str, Any]]) -> None:

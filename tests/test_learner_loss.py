@@ -104,7 +104,7 @@ def test_an_importance_cap_weights_the_plain_policy_gradient(head: torch.nn.Line
     assert not found.clipped.any()
 
 
-@pytest.mark.parametrize("cap", [0.0, 2.0])
+@pytest.mark.parametrize("cap", [0.0, 0.5, 2.0])
 def test_a_supervised_token_has_the_gradient_of_its_likelihood_whatever_the_old_one(
     head: torch.nn.Linear, cap: float
 ):

@@ -15,6 +15,7 @@ from populora_core.sandbox.backends import open_sandbox
 from populora_core.sandbox.jobs import Job, JobResult, Limits
 from populora_core.sandbox.literals import parse_arguments
 from populora_core.sandbox.policy import refuse_program
+from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 
 pytestmark = pytest.mark.sandbox
@@ -37,7 +38,9 @@ def problem(
 
 
 def alone(run_jobs: RunJobs, asked: Problem) -> float:
-    return chances([asked], run_jobs, [np.random.default_rng(0)])[0]
+    (chance,) = chances([asked], run_jobs, [np.random.default_rng(0)])
+    assert chance is not None
+    return chance
 
 
 @pytest.mark.parametrize("kind", ["code_o", "code_i"])
@@ -272,6 +275,25 @@ def test_a_function_is_guessed_by_short_ones(run_jobs: RunJobs) -> None:
     three = problem("code_f", "a+b+c", ["(1, 5, 1)"], ["7"], "a,b,c")
     right = [2 / len(STOCK[1]), 0.0, 1 / len(STOCK[2]), 0.0]
     assert chances([short, long, two, three], run_jobs, [np.random.default_rng(0)] * 4) == right
+
+
+@pytest.mark.parametrize("kind", ["code_o", "code_i", "code_f"])
+def test_no_one_knows_the_chance_of_whom_infrastructure_lost_a_guess(run_jobs: RunJobs, kind: str) -> None:
+    lost, kept = (
+        problem(kind, body, ["(1,)", "(3,)"][: 1 + (kind == "code_f")], outputs)
+        for body, outputs in (("7*a+3", ["10", "24"]), ("5*a+2", ["7", "17"]))
+    )
+
+    def losing(jobs: Sequence[Job]) -> list[JobResult]:
+        return [
+            JobResult(job.job_id, Status.INFRASTRUCTURE)
+            if job.job_id.startswith((lost.problem_id, "stock"))
+            else result
+            for job, result in zip(jobs, run_jobs(jobs), strict=True)
+        ]
+
+    whole, apart = (chances([lost, kept], run, [np.random.default_rng(0)] * 2) for run in (run_jobs, losing))
+    assert apart == [None, whole[1]]
 
 
 def test_the_stock_can_be_run() -> None:

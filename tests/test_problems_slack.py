@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from populora_core.problems.chance import beginnings
 from populora_core.problems.model import Problem
 from populora_core.problems.slack import slacks, without_each
 from populora_core.sandbox.backends import open_sandbox
-from populora_core.sandbox.jobs import Limits
+from populora_core.sandbox.jobs import Job, JobResult, Limits
+from populora_core.sandbox.status import Status
 from populora_core.sandbox.verify import verify_or_raise
 
 LOOP = """
@@ -63,3 +66,13 @@ def test_slack_is_the_share_of_statements_that_change_nothing() -> None:
     with open_sandbox("auto", Limits(), workers=1) as sandbox:
         found = slacks(asked, lambda jobs: verify_or_raise(sandbox, jobs, determinism=False))
     assert found == [1 / 5, 0.0, 1 / 3]
+
+
+def test_no_one_knows_the_slack_of_whom_infrastructure_lost_a_run() -> None:
+    asked = [problem(LOOP, "([1, 2],)", "3"), problem("def f(a):\n return a", "(3,)", "3")]
+
+    def losing(jobs: Sequence[Job]) -> list[JobResult]:
+        return [JobResult(job.job_id, Status.INFRASTRUCTURE) for job in jobs]
+
+    assert slacks(asked, losing) == [None, None]
+    assert slacks(asked[:0], losing) == []

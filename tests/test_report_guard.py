@@ -51,6 +51,13 @@ def test_a_fall_is_two_evaluations_in_a_row_below_the_base(tmp_path: Path) -> No
     assert not fall.newest, "they have risen since"
 
 
+def test_only_evaluations_of_whole_roles_are_compared(tmp_path: Path) -> None:
+    assert [fall.now.generation for fall in evaluated(tmp_path, 10, 10, 10)] == [2, 3]
+    (fall,) = falls(tmp_path, generations={1, 3})
+    assert (fall.before.generation, fall.now.generation) == (1, 3)
+    assert falls(tmp_path, generations={2}) == []
+
+
 def test_what_is_above_the_base_or_within_the_interval_is_no_fall(tmp_path: Path) -> None:
     assert evaluated(tmp_path, 45, 28, 28, 45) == []
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +14,9 @@ from conftest import small_config, start
 
 from populora_core import open_run
 from populora_core.problems import buffer as buffers
+from populora_core.problems.chance import chances
 from populora_core.problems.dialects import seeds_of
+from populora_core.problems.model import Problem
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.stages import sampling
@@ -36,9 +40,31 @@ def test_what_is_guessed_too_easily_is_trivial(tmp_path: Path) -> None:
         refused = catalogue.rows(
             "SELECT verdict, detail FROM proposals WHERE detail LIKE '%of blind guesses%'"
         )
-        chances = catalogue.rows("SELECT chance FROM problems")
+        kept = catalogue.rows("SELECT chance FROM problems")
     assert refused and {row["verdict"] for row in refused} == {"trivial"}
-    assert chances and {row["chance"] for row in chances} == {0.0}
+    assert kept and {row["chance"] for row in kept} == {0.0}
+
+
+def test_a_proposal_whose_chance_the_sandbox_lost_is_paid_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(problems: Sequence[Problem], *rest: Any) -> list[float | None]:
+        return [None, *chances(problems, *rest)[1:]]
+
+    monkeypatch.setattr("populora_core.stages.verify.chances", lost)
+    config = small_config(
+        population={"teachers": 1, "students": 1},
+        propose={"per_type": 8, "types": ("code_o",)},
+        solve={"attempts": 1},
+    )
+    with Session(start(tmp_path / "run", config)) as session:
+        run_generation(session, 0)
+        run_generation(session, 1)
+    with open_run(tmp_path / "run") as catalogue:
+        (row,) = catalogue.rows(
+            "SELECT problem_id, reward FROM proposals WHERE verdict = 'infrastructure' AND detail LIKE '%guess%'"
+        )
+    assert row == {"problem_id": None, "reward": None}
 
 
 def test_what_outgrows_the_bases_context_stops_no_run(tmp_path: Path) -> None:

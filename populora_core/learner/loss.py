@@ -85,7 +85,10 @@ def backward_policy_gradient(
             old = torch.where(supervised[chosen], taken.detach(), old)
         mismatch = (taken.detach() - old).abs()
         if importance_cap:
-            advantage = advantage * torch.exp(taken.detach() - old).clamp(max=importance_cap)
+            weight = torch.exp(taken.detach() - old).clamp(max=importance_cap)
+            if supervised is not None:
+                weight = torch.where(supervised[chosen], 1.0, weight)
+            advantage = advantage * weight
             old = taken.detach()
         ratio = torch.exp(taken - old)
         free = ratio * advantage

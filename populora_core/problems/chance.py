@@ -25,7 +25,17 @@ from populora_core.problems.model import Problem
 from populora_core.problems.parsing import blanked, blocks_of, entry_function, is_string, parse_program
 from populora_core.problems.types import AnswerForm, problem_type
 from populora_core.problems.types.rules import echoes
-from populora_core.problems.variants import ALONE, MOST, Trial, joined, outputs_of, spread, trusted, unchanged
+from populora_core.problems.variants import (
+    ALONE,
+    MOST,
+    Trial,
+    Watched,
+    joined,
+    outputs_of,
+    spread,
+    trusted,
+    unchanged,
+)
 from populora_core.sandbox.literals import (
     LiteralTooLong,
     canonical,
@@ -61,14 +71,15 @@ _Guess = tuple[str, str | None]
 
 def chances(
     problems: Sequence[Problem], run_jobs: RunJobs, sources: Sequence[np.random.Generator]
-) -> list[float]:
-    """The estimated chance of each problem.
+) -> list[float | None]:
+    """The estimated chance of each problem; None where infrastructure lost a guess.
 
     Args:
         problems: of one generation: they lend each other inputs and outputs, copies counting once.
         run_jobs: runs jobs in a sandbox, results in order.
         sources: one for each problem, which its random inputs are drawn from.
     """
+    run_jobs = watched = Watched(run_jobs)
     forms = [problem_type(problem.problem_type).answer_form for problem in problems]
     repeated = _repeated(problems, forms)
     on_inputs = [index for index, form in enumerate(forms) if form is not AnswerForm.PROGRAM]
@@ -90,7 +101,7 @@ def chances(
     )
     for (index, _), share in zip(stopped, by_stopping, strict=True):
         shares[index] = max(shares[index], share)
-    return [shares[index] for index in range(len(problems))]
+    return [None if watched.has_lost(problem) else shares[index] for index, problem in enumerate(problems)]
 
 
 def _repeated(problems: Sequence[Problem], forms: Sequence[AnswerForm]) -> list[float]:
@@ -239,14 +250,19 @@ def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
         for program in STOCK.get(arguments, ())
         for start in range(0, len(indices), TOGETHER)
     ]
-    found = outputs_of([_stock_trial(program, problems, batch) for program, batch in batches], run_jobs)
+    found = outputs_of(
+        [_stock_trial("stock", program, problems, batch) for program, batch in batches], run_jobs
+    )
     apart = [
         (program, [index])
         for (program, batch), outputs in zip(batches, found, strict=True)
         if outputs is None
         for index in batch
     ]
-    found += outputs_of([_stock_trial(program, problems, one) for program, one in apart], run_jobs)
+    found += outputs_of(
+        [_stock_trial(problems[one[0]].problem_id, program, problems, one) for program, one in apart],
+        run_jobs,
+    )
     right: Counter[int] = Counter()
     for (_, batch), outputs in zip(batches + apart, found, strict=True):
         given = iter(outputs or ())
@@ -259,9 +275,8 @@ def _by_stock(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
     ]
 
 
-def _stock_trial(program: str, problems: Sequence[Problem], batch: Sequence[int]) -> Trial:
-    calls = [(0, text) for index in batch for text in problems[index].inputs]
-    return Trial(f"stock on {batch[0]}", [program], calls)
+def _stock_trial(name: str, program: str, problems: Sequence[Problem], batch: Sequence[int]) -> Trial:
+    return Trial(name, [program], [(0, text) for index in batch for text in problems[index].inputs])
 
 
 def _signature(problem: Problem) -> _Signature:

@@ -11,16 +11,22 @@ from collections.abc import Iterator, Sequence
 from populora_core.problems.grading import RunJobs
 from populora_core.problems.model import Problem
 from populora_core.problems.parsing import blanked, blocks_of, is_string, parse_program
-from populora_core.problems.variants import MOST, spread, unchanged
+from populora_core.problems.variants import MOST, Watched, spread, unchanged
 
 
-def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float]:
-    """The slack of each problem's program, on the problem's own inputs; 0 where there is nothing to leave out.
+def slacks(problems: Sequence[Problem], run_jobs: RunJobs) -> list[float | None]:
+    """The slack of each problem's program, on the problem's own inputs.
+
+    0 where there is nothing to leave out, None where infrastructure lost a run.
 
     Args:
         run_jobs: runs jobs in a sandbox, results in order.
     """
-    return unchanged(problems, [list(without_each(problem.program)) for problem in problems], run_jobs)
+    watched = Watched(run_jobs)
+    found = unchanged(problems, [list(without_each(problem.program)) for problem in problems], watched)
+    return [
+        None if watched.has_lost(problem) else slack for problem, slack in zip(problems, found, strict=True)
+    ]
 
 
 def without_each(program: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeVar
 
@@ -56,6 +56,25 @@ class Trial:
     name: str
     programs: Sequence[str]
     calls: Sequence[tuple[int, str]]
+
+
+@dataclass
+class Watched:
+    """Runs jobs of trials, and knows which problems lost one to infrastructure: nothing follows from what is left."""
+
+    run_jobs: RunJobs
+    _lost: set[str] = field(default_factory=set)
+
+    def __call__(self, jobs: Sequence[Job]) -> list[JobResult]:
+        results = self.run_jobs(jobs)
+        for result in results:
+            if result.status is Status.INFRASTRUCTURE:  # of the problem's own trial, or of a part of it
+                self._lost |= {result.job_id, result.job_id.rpartition("-")[0]}
+        return results
+
+    def has_lost(self, problem: Problem) -> bool:
+        """True if infrastructure lost a job of a trial that bears the problem's id."""
+        return problem.problem_id in self._lost
 
 
 def unchanged(

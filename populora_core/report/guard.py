@@ -6,7 +6,7 @@ problems, at two evaluations in a row. Both answer greedily wherever a suite ask
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -97,17 +97,24 @@ def falls_of(standings: Iterable[Standing]) -> list[Fall]:
     ]
 
 
-def falls(directory: Path, part: str = "validation", suite: str | None = None) -> list[Fall]:
+def falls(
+    directory: Path,
+    part: str = "validation",
+    suite: str | None = None,
+    generations: Collection[int] | None = None,
+) -> list[Fall]:
     """Every fall of a run on one half of a suite, by role; none where the base did not answer.
 
     Args:
         suite: None for any, which the loop has one of.
+        generations: after which whole roles answered the same problems; None for all.
     """
     with Catalogue(directory) as catalogue:
         rows = catalogue.rows(ANSWERED, {"part": part, "suite": suite})
     return falls_of(
         standing(role, generation, list(own))
         for (role, generation), own in groupby(rows, itemgetter("role", "generation"))
+        if generations is None or generation in generations
     )
 
 

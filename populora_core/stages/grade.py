@@ -33,6 +33,10 @@ from populora_core.store.rows import (
 )
 from populora_core.support.ids import slot_of
 
+SUCCESS = {ProposalVerdict.VALID.value, AttemptVerdict.CORRECT.value}
+LOST = {AttemptVerdict.INFRASTRUCTURE.value}
+"""The verdicts of a member of whom the sandbox judged nothing."""
+
 
 def run(ctx: StageContext) -> None:
     ctx.extra["sandbox"] = ctx.session.sandbox.identity
@@ -183,15 +187,15 @@ def _ratings(
     grades: Iterable[AttemptGradeRow],
 ) -> list[RatingRow]:
     """Fold the matches in stored order; a member without success in the window is not eligible."""
-    productive = {
-        proposal["teacher_id"]
-        for proposal in proposals
-        if checks[proposal["proposal_id"]]["verdict"] == ProposalVerdict.VALID
-    } | {
-        attempt["student_id"]
-        for attempt, grade in zip(attempts, grades, strict=True)
-        if grade["verdict"] == AttemptVerdict.CORRECT
-    }
+    students = {match["match_id"]: match["student_id"] for match in ctx.rows("matches")}
+    verdicts: dict[str, set[str]] = defaultdict(set)
+    for proposal in proposals:
+        verdict = checks[proposal["proposal_id"]]["verdict"]
+        verdicts[proposal["teacher_id"]].add(verdict)
+        if verdict in LOST:  # which may have been the one to solve
+            verdicts[students[proposal["match_id"]]].add(verdict)
+    for attempt, grade in zip(attempts, grades, strict=True):
+        verdicts[attempt["student_id"]].add(grade["verdict"])
     members = ctx.members()
     matches = [
         Match(match["teacher_id"], match["student_id"], Outcome(outcomes[match["match_id"]]["outcome"]))
@@ -206,9 +210,10 @@ def _ratings(
     for member in members:
         rating = ratings[member.member_id]
         last = member.productive_generation
-        if member.member_id in productive:
+        found = verdicts[member.member_id]
+        if found & SUCCESS:
             last = ctx.generation
-        elif member.member_id not in players:  # it could not have had a success
+        elif member.member_id not in players or found == LOST:  # it could not have had a success
             last += 1
         rows.append(
             {

@@ -76,7 +76,9 @@ def verified(
     checked = check_proposals(ctx.dialect, ctx.sandbox_runner(determinism=True), list(drafts.values()))
     checks = dict(zip(drafts, checked, strict=True))
     checks |= _too_long(ctx, checks)
-    guessed = _chances(ctx, checks, teachers)
+    estimated = _chances(ctx, checks, teachers)
+    checks |= {key: _lost(checks[key]) for key, chance in estimated.items() if chance is None}
+    guessed = {key: chance for key, chance in estimated.items() if chance is not None}
     checks |= _too_easily_guessed(checks, guessed, ctx.config.verify.largest_chance)
     problems, duplicates = _admit(ctx, buffers, teachers, checks, guessed)
     again = {each: replace(checks[each], verdict=ProposalVerdict.DUPLICATE) for each in duplicates}
@@ -175,9 +177,9 @@ def _too_long(ctx: StageContext, checks: Mapping[str, ProposalCheck]) -> dict[st
 
 def _chances(
     ctx: StageContext, checks: Mapping[str, ProposalCheck], teachers: Mapping[str, str]
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Chance that a blind guess, which knows what its island asks, solves each valid proposal; by the proposal's id."""
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     for island in range(ctx.config.population.islands):
         valid = {
             proposal_id: check.draft.problem(ids.problem_id(proposal_id), check.outputs)
@@ -197,6 +199,15 @@ def _slacks(ctx: StageContext, rows: list[ProblemRow]) -> Sequence[float | None]
     if not ctx.config.verify.slack:
         return [None] * len(rows)
     return slacks([Problem.of(row) for row in rows], ctx.sandbox_runner(determinism=False, alone=False))
+
+
+def _lost(check: ProposalCheck) -> ProposalCheck:
+    return replace(
+        check,
+        verdict=ProposalVerdict.INFRASTRUCTURE,
+        outputs=(),
+        detail="the sandbox lost a blind guess, without which nobody knows its chance",
+    )
 
 
 def _too_easily_guessed(

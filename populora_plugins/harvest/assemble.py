@@ -36,6 +36,7 @@ from populora_core.runs.run import Run
 from populora_core.stages.context import StageContext
 from populora_core.stages.evaluation import ANSWERED, BASE_PLAYER, Evaluation, Exam, Player, players_of
 from populora_core.store.rows import EvaluationItemRow, SampledRow
+from populora_core.support.errors import BenchmarkError
 
 SOUP, VOTE, ROUTE = "soup", "vote", "route"
 HOWS = (BEST, SOUP, VOTE, ROUTE)
@@ -192,8 +193,18 @@ class Assembler:
     def _scores(
         self, items: Sequence[SureRow], players: Sequence[str] | Mapping[str, object]
     ) -> dict[str, float]:
-        found = {name: group_interval(items, self.suite, [name]) for name in players}
-        return {name: interval.value if interval else 0.0 for name, interval in found.items()}
+        scores = {}
+        for name in players:
+            interval = group_interval(items, self.suite, [name])
+            if interval is None:
+                raise BenchmarkError(
+                    f"{name} has no score on {self.suite.suite}",
+                    expected="judged answers to every benchmark of the suite",
+                    got="nothing but infrastructure failures",
+                    fix="fix the sandbox, then repeat this command",
+                )
+            scores[name] = interval.value
+        return scores
 
     def _folder(self, player: Player) -> Path:
         return player.folder or self._run.adapter_folder(player.member_id, self.generation)
@@ -267,7 +278,8 @@ def _surest(rows: Sequence[SureRow]) -> SureRow:
 
 
 def _any_right(rows: Sequence[SureRow]) -> SureRow:
-    return next((row for row in rows if row["correct"]), rows[0])
+    lost = (row for row in rows if row["correct"] is None)  # which may have been right
+    return next((row for row in rows if row["correct"]), next(lost, rows[0]))
 
 
 def _by_type(by_type: Mapping[str, str]) -> Choose:
@@ -278,9 +290,14 @@ def _by_type(by_type: Mapping[str, str]) -> Choose:
 
 
 def _best_by_type(items: Sequence[SureRow], order: Sequence[str]) -> dict[str, str]:
-    """benchmark -> the member that is right there most often, of equals the better one."""
-    right: Counter[tuple[str, str]] = Counter()
+    """benchmark -> the member with most of its judged answers right there, of equals the better one."""
+    judged: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for row in items:
-        right[row["benchmark"], row["member_id"]] += bool(row["correct"])
+        if row["correct"] is not None:
+            judged[row["benchmark"], row["member_id"]].append(row["correct"])
     benchmarks = sorted({row["benchmark"] for row in items})
-    return {name: max(order, key=lambda member: right[name, member]) for name in benchmarks}
+    return {name: max(order, key=lambda member: _share(judged[name, member])) for name in benchmarks}
+
+
+def _share(right: Sequence[bool]) -> float:
+    return sum(right) / max(1, len(right))

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,27 @@ from hub_server import serving
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from populora_core.benchmarks.benchmark import Item, ItemScore
+from populora_core.benchmarks.bundled import BundledBenchmark
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite, load_suite
 from populora_core.commands import inspection
 from populora_core.lifecycle.loop import rerun
 from populora_core.lifecycle.run_evaluation import supersede_outdated
+from populora_core.problems.verdicts import AttemptVerdict
 from populora_core.report.stage_summary import stage_summary
 from populora_core.report.text import markdown_text
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
 from populora_core.store.adapters import WEIGHTS
 from populora_core.store.manifest import MANIFEST, read_manifest, stage_dir
-from populora_core.support.errors import AdapterError, ArtifactError, DamagedText, HubError
+from populora_core.support.errors import (
+    AdapterError,
+    ArtifactError,
+    BenchmarkError,
+    DamagedText,
+    HubError,
+)
 from populora_core.support.hub import push
 from populora_core.support.shipped import REPOSITORY, shipped
 from populora_core.support.typed import shown
@@ -129,6 +138,18 @@ def test_a_route_gives_one_members_answer_and_any_member_is_right_where_one_is(f
         expected = who[by] if found.router == BY_TYPE else surest
         assert who["route"]["completion"] == expected["completion"]
         assert who[ANY]["correct"] == any(row["correct"] for row in members)
+
+
+def test_an_assembly_of_which_nothing_was_judged_is_refused(
+    finished: Path, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(benchmark: object, items: Sequence[Item], *rest: object) -> list[ItemScore]:
+        return [ItemScore(AttemptVerdict.INFRASTRUCTURE, None) for _ in items]
+
+    directory = Path(shutil.copytree(finished, tmp_path / "run"))
+    monkeypatch.setattr(BundledBenchmark, "grade", lost)
+    with Session(Run.open(directory)) as session, pytest.raises(BenchmarkError, match="has no score on"):
+        assemble(session, suite)
 
 
 def test_the_table_has_intervals_and_the_mean_over_runs_is_the_mean_of_their_scores(found: Assembly) -> None:
