@@ -206,7 +206,7 @@ def _lost(check: ProposalCheck) -> ProposalCheck:
         check,
         verdict=ProposalVerdict.INFRASTRUCTURE,
         outputs=(),
-        detail="the sandbox lost a blind guess, without which nobody knows its chance",
+        detail="the sandbox lost a blind guess, without which no one knows its chance",
     )
 
 
