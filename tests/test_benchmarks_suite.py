@@ -162,6 +162,10 @@ def test_a_suite_is_another_when_its_rows_change(tmp_path: Path, rows: list[dict
         ("suite = 'x'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'\nattempts = 4", "greedy"),
         ("suite = 'x'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'\nk = [2]", "attempts"),
         ("suite = ", "no usable suite"),
+        (
+            "suite = 'x'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'\ntempreature = 1",
+            r"Got: benchmarks\.0\.tempreature: unknown key\n",
+        ),
         ("suite = 'my suite'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'", "suite"),
         ("suite = 'validity'\n[[benchmarks]]\nbenchmark = 'b'\ndataset = 'd'", "another name"),
     ],

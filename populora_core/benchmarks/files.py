@@ -13,11 +13,12 @@ from populora_core.support.errors import BenchmarkError, ProblemError
 from populora_core.support.received import parse_json, read_json
 
 
-def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
+def read_rows(path: Path, sha256: str | None = None, source: str = "") -> list[Row]:
     """The rows of a file, in order.
 
     Args:
         sha256: what the file's bytes must hash to; None where nothing is pinned.
+        source: where a person finds what the file is a copy of.
 
     Raises:
         BenchmarkError: no such file, another content than pinned, or no readable rows.
@@ -33,7 +34,7 @@ def read_rows(path: Path, sha256: str | None = None) -> list[Row]:
         ) from error
     if sha256 is not None and came != sha256:
         raise BenchmarkError(
-            f"{path} is not the file that the suite was written for",
+            f"{source or path} is not the file that the suite was written for",
             expected=f"sha256 {sha256}",
             got=f"sha256 {came}",
             fix="fetch the pinned revision; or put the new checksum into the suite, if you mean to change it",

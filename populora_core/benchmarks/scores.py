@@ -189,7 +189,8 @@ def unjudged(items: Iterable[EvaluationItemRow], suite: Suite) -> dict[str, str]
     """Benchmark and id of every problem that is missing from a score or was never asked -> why."""
     lost = [row for row in items if row["correct"] is None]
     found = {f"{row['benchmark']} {row['item_id']}": row["detail"] or row["verdict"] for row in lost}
-    return found | {name: f"not asked: {why}" for name, why in left_out(suite).items()}
+    unasked = {} if suite.sample else left_out(suite)  # a sample is of those that can be asked
+    return found | {name: f"not asked: {why}" for name, why in unasked.items()}
 
 
 Pairs = tuple[list[float], list[float]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -124,6 +125,18 @@ def named_suite(path: str | Path) -> Suite:
     return suite
 
 
+def _first(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The errors but those that follow: a list of which every entry is refused is called too short as well."""
+    inner = {error["loc"][0] for error in errors if len(error["loc"]) > 1}
+    return [error for error in errors if len(error["loc"]) > 1 or not inner & {*error["loc"]}]
+
+
+def _told(error: Mapping[str, Any]) -> str:
+    unknown = error["type"] == "extra_forbidden"
+    message = "unknown key" if unknown else str(error["msg"]).removeprefix("Value error, ")
+    return ": ".join(filter(None, [".".join(map(str, error["loc"])), message]))
+
+
 def load_suite(path: str | Path) -> Suite:
     """Read a suite file, or the one of `bundled:NAME`.
 
@@ -142,7 +155,9 @@ def load_suite(path: str | Path) -> Suite:
     except (DamagedText, ValidationError) as error:
         raise BenchmarkError(
             f"{path} is no usable suite",
-            got=str(error),
+            got="; ".join(map(_told, _first(error.errors())))
+            if isinstance(error, ValidationError)
+            else str(error),
             fix="fix these keys; configs/suites/tiny.toml is an example",
         ) from error
     if suite.suite in OWN:

@@ -134,10 +134,15 @@ def _cell(value: Any, widest: int = WIDEST) -> str:
 
 def _tables(answer: Answer, out: TextIO) -> None:
     to, count = console if out is sys.stdout else Screen(file=out), 0
-    for batch in answer.batches(TABLE_ROWS):
-        rows = _told(batch).to_pylist()
-        count += len(rows)
+    rows: list[Row] = []
+    for batch in answer.batches(TABLE_ROWS):  # some of which may be small
+        rows += _told(batch).to_pylist()
+        if len(rows) >= TABLE_ROWS:
+            print_rows(rows, to)
+            count, rows = count + len(rows), []
+    if rows:
         print_rows(rows, to)
+    count += len(rows)
     to.print(f"{count} row{'s' * (count != 1)}")
 
 

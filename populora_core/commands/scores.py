@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -38,7 +38,7 @@ from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support.typed import shown, typed
 from populora_core.terminal.screen import console, narrated, say, titled_table
 
-NAMED = 20  # problems that could not be judged
+NAMED = 10  # problems that could not be judged, for each reason
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 
 
@@ -237,10 +237,16 @@ def population_lines(
 
 
 def unjudged_lines(items: Sequence[EvaluationItemRow], suite: Suite) -> list[str]:
-    """Lines on problems that are in no score, with the reason."""
-    missing = unjudged(items, suite)
-    told = [f"in no score: {name} ({why})" for name, why in islice(missing.items(), NAMED)]
-    return told + [f"and {len(missing) - NAMED} more"] * (len(missing) > NAMED)
+    """Lines on problems that are in no score, one for each reason."""
+    missing: dict[str, list[str]] = defaultdict(list)
+    for name, why in unjudged(items, suite).items():
+        missing[why].append(name)
+    return [f"in no score: {_some(names)} ({why})" for why, names in missing.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def contamination_line(found: Contamination, bundled: bool) -> str:

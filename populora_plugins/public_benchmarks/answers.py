@@ -14,9 +14,10 @@ _CONNECTOR = re.compile(  # possessive: one way to match, however long the text
 _STATED = re.compile(r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(?P<answer>\S[^\n]*)", re.I)
 _FULL_STOP = re.compile(r"\.(?=\s|\Z)")
 _NUMBER_AND_PROSE = re.compile(
-    r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}).*"
+    r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)"
+    r"(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}|\s+(?:because|since)\b).*"
 )
-_HEDGE = re.compile(r"(?:about|approximately|exactly|roughly)\s+(?=[-$\\]*\d)", re.I)
+_HEDGE = re.compile(r"(?:about|approximately|exactly|roughly|therefore|thus)\s+(?=[-$\\]*\d)", re.I)
 _HASHES = re.compile(r"####\s*(?P<answer>(?!\d+[.)]\s)[^\sA-Za-z*][^\n]*)")  # words are a heading
 _WORDS = re.compile(r"####\s*(?P<answer>\S[^\n]*)")
 _OPEN, _CLOSE = "<answer>", "</answer>"
@@ -29,7 +30,7 @@ def mathematics_answer(text: str) -> str | None:
     a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". `####` before words is taken for a
     heading and is tried last. A number that merely comes last is no answer.
     """
-    boxes = _boxes(text)
+    boxes = [box for box in _boxes(text) if box[2]]  # the template spells an empty one, and models repeat it
     if boxes:
         values = [boxes[-1][2]]
         for earlier, later in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
@@ -37,7 +38,7 @@ def mathematics_answer(text: str) -> str | None:
             if not between.strip(" \n$\\()[]") or not _CONNECTOR.fullmatch(between):
                 break
             values.insert(0, earlier[2])
-        return ", ".join(values) if all(values) else None
+        return ", ".join(values)
     if answer := tagged(text):
         return answer
     if found := _HASHES.findall(text):

@@ -47,7 +47,7 @@ def fetch(entry: Entry, given: Path | None = None) -> RowsRecord:
         rows = workshop / path.name
         files = _download(entry, workshop) if given is None else _choose(entry, given)
         _write_lines(rows, _lines(files, workshop))
-        items = benchmark(entry.benchmark).load(read_rows(rows, entry.sha256))
+        items = benchmark(entry.benchmark).load(read_rows(rows, entry.sha256, str(given or entry.dataset)))
         record = RowsRecord(
             entry.benchmark,
             entry.dataset,

@@ -229,11 +229,17 @@ def canonical(found: list[Any], answer: str) -> str:
     if words or not found or isinstance(found[0], (str, BooleanAtom)):
         return " ".join((words[1] if words else answer).lower().split())
     try:
-        value = found[0].doit()
+        value = _stated(found[0]).doit()
         exact = value.replace(lambda part: part.is_Float, lambda part: sympy.Rational(str(part)))
         return str(sympy.simplify(exact))
     except Exception:  # some parsed objects cannot be simplified; they are still themselves
         return str(found[0])
+
+
+def _stated(found: Any) -> Any:
+    """The value behind the last sign of an equation of numbers, or of one for a letter; else the answer itself."""
+    named = isinstance(found, sympy.Eq) and (found.lhs.is_Symbol or not found.free_symbols)
+    return found.rhs if named else found
 
 
 def main() -> None:

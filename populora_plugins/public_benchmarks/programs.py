@@ -18,13 +18,16 @@ _OPENING = re.compile(
     r"|(?P<fence>`{3,}|~{3,})[ \t]*[\w+.#-]*[ \t]*$"
 )
 _CLOSING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:</\w+>[ \t]*)*$")
+_ITEM = re.compile(r" *(?:(?:[-*+]|\d+[.)]) +)*")
 _START = re.compile(r"(?:@|async |def |class |import |from |[A-Za-z_]\w* *(?::[^=]*)?=)")
 MOST_TRIES = 50
 """Closing fences of a block, cuts of a text and places where a program may begin: what is tried of each."""
 READS = frozenset({"input", "stdin", "open", "fileinput", "read", "readline", "readlines"})
 WRITES = frozenset({"print", "stdout", "write", "writelines"})
-KEPT_CALLS = frozenset({"setrecursionlimit"})
+KEPT_CALLS = frozenset({"setrecursionlimit", "set_int_max_str_digits", "setcontext", "seed"})
 """Calls of modules that prepare for the function rather than use it."""
+CONTEXTS = frozenset({"getcontext"})
+"""Functions whose result a program sets up: `getcontext().prec = 60`."""
 ENDS = frozenset({"exit", "_exit"})
 """Functions of modules that fill nothing of what they are given."""
 
@@ -50,16 +53,34 @@ def code_blocks(text: str) -> list[str]:
         if opening is None:
             continue
         fence = opening["title"] or opening["fence"]
+        margin = _margin(lines[number - 1], fence)
         closing = [
             place
             for place in range(number, len(lines))
             if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(fence)
         ]
         ends = closing[:MOST_TRIES] or [len(lines)]
-        end = next((end for end in ends if parsed("\n".join(lines[number:end])) is not None), ends[0])
-        blocks.append("\n".join(lines[number:end]).strip("\n"))
+        read = {end: _dedented(lines[number:end], margin) for end in ends}
+        end = next((end for end in ends if parsed(read[end]) is not None), ends[0])
+        blocks.append(read[end].strip("\n"))
         number = end + 1
     return [block for block in blocks if block.strip()]
+
+
+def _margin(line: str, fence: str) -> int:
+    """The columns before a fence that stands in an item of a list, or is indented."""
+    before = line[: line.index(fence)]
+    return len(before) if _ITEM.fullmatch(before) else 0
+
+
+def _dedented(lines: Sequence[str], margin: int) -> str:
+    """Text without the indentation of its fence, as Markdown has it; as it is where a line has less."""
+    text = "\n".join(lines)
+    return re.sub(rf"^ {{{margin}}}", "", text, flags=re.M) if _shares(lines, margin) else text
+
+
+def _shares(lines: Sequence[str], margin: int) -> bool:
+    return all(line.startswith(" " * margin) for line in lines if line.strip())
 
 
 def defines(code: str, name: str, imports: bool = True) -> bool:
@@ -274,11 +295,8 @@ def _bound(node: ast.AST, calls: _Calls = _Calls()) -> set[str]:
     found: set[str] = set()
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-        root: ast.AST = node
-        while isinstance(root, (ast.Subscript, ast.Attribute)):
-            root = root.value
-        found |= {root.id} if isinstance(root, ast.Name) else set()
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        found |= {_root(node)} - {""}
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         found.add(node.id)
     if isinstance(node, ast.Expr):
@@ -286,6 +304,21 @@ def _bound(node: ast.AST, calls: _Calls = _Calls()) -> set[str]:
     for part in ast.iter_child_nodes(node):
         found |= _bound(part, calls)
     return found
+
+
+def _last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c` and of `c`; empty where it is none."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def _root(node: ast.expr) -> str:
+    """The name that an attribute or an item belongs to in the end; empty where it is none."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _filled(value: ast.expr, calls: _Calls) -> set[str]:
@@ -298,15 +331,13 @@ def _filled(value: ast.expr, calls: _Calls) -> set[str]:
         return _filled(value.elt, calls)
     if not isinstance(value, ast.Call):
         return set()
-    owner = value.func
-    while isinstance(owner, (ast.Subscript, ast.Attribute)):
-        owner = owner.value
-    if not isinstance(owner, ast.Name):
+    owner = _root(value.func)
+    if not owner:
         return set()
-    of_module = owner.id in calls.modules
+    of_module = owner in calls.modules
     match value.func:
         case ast.Attribute() if not of_module:
-            return {owner.id}
+            return {owner}
         case ast.Name(id=called) if not of_module:
             return set(calls.fills.get(called, ()))
         case ast.Name(id=called) | ast.Attribute(value=ast.Name(), attr=called) if called not in ENDS:
@@ -321,13 +352,18 @@ def _serves(statement: ast.stmt, wanted: set[str], calls: _Calls) -> bool:
         statement.module == "__future__" or statement.names[0].name == "*"
     ):
         return True
-    if isinstance(statement, ast.Expr):
-        match statement.value:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=called)) if (
-                name in calls.modules and called in KEPT_CALLS
-            ):
-                return True
-        return bool(_filled(statement.value, calls) & wanted)
+    match statement:
+        case (
+            ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=called)))
+            | ast.Expr(value=ast.Call(func=ast.Name(id=name as called)))
+        ) if name in calls.modules and called in KEPT_CALLS:
+            return True
+        case ast.Assign(targets=[ast.Attribute(value=ast.Call(func=called))]) if (
+            _last_name(called) in CONTEXTS
+        ):
+            return True
+        case ast.Expr(value=value):
+            return bool(_filled(value, calls) & wanted)
     return not isinstance(statement, ast.Assert) and bool(_bound(statement, calls) & wanted)
 
 

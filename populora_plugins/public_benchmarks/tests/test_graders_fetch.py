@@ -105,8 +105,9 @@ def test_a_wrong_file_is_refused_and_what_was_kept_stays(tmp_path: Path) -> None
 
 def test_a_file_of_another_release_is_refused_by_its_checksum(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "HumanEvalPlus.jsonl", ROWS["humaneval_plus"])
-    with pytest.raises(BenchmarkError, match=str(ENTRIES["humaneval_plus"].sha256)):
+    with pytest.raises(BenchmarkError, match=str(ENTRIES["humaneval_plus"].sha256)) as refusal:
         fetch(ENTRIES["humaneval_plus"], path)
+    assert str(refusal.value).startswith(f"{path} is not the file")
     assert list(folder().iterdir()) == []
 
 

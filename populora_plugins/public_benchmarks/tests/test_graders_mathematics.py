@@ -83,6 +83,12 @@ def test_alike_answers_are_one_vote() -> None:
     assert votes == ["3/4", "3/4", "3/4", "red", "red", None]
 
 
+def test_an_equation_is_a_vote_for_what_it_comes_to() -> None:
+    texts = ("9*2=18", "x=18", "18", "3*4=12", "3*5=18", "18=3*5", "x+y=18")
+    votes = [score.answer for score in grade("math500", *(({}, f"\\boxed{{{text}}}") for text in texts))]
+    assert votes == ["18", "18", "18", "12", "18", "15", "Eq(x + y, 18)"]
+
+
 def test_rounding_to_six_decimals_makes_no_small_numbers_equal() -> None:
     answers = ["2e-9", "1e-9", "1.0000000001e-9", "0"]
     scores = grade("minerva", *(({"answer": "1e-9"}, f"\\boxed{{{answer}}}") for answer in answers))

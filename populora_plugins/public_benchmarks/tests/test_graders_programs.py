@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from textwrap import indent
 
 import pytest
 from benchmark_rows import MBPP_PLUS, Row, code_row, fenced, functional, stdin
@@ -216,15 +217,28 @@ def test_whether_code_defines_a_function(code: str, found: bool) -> None:
     assert defines(code, "g") is found
 
 
+@pytest.mark.parametrize(
+    ("before", "margin"), [("1. The function:\n\n   ", "   "), ("- ", "  "), ("1. - ", "     "), ("    ", "")]
+)
+def test_a_block_in_a_list_loses_the_indentation_of_its_fence(before: str, margin: str) -> None:
+    text = f"{before}```python\n{indent(FUNCTION, margin)}\n{margin}```\n\nIt removes them."
+    assert function_code(text, "drop_vowels") == FUNCTION
+
+
 def test_a_function_keeps_what_it_needs_and_no_more() -> None:
     kept = [
         "from __future__ import annotations",
         "import sys",
         "from functools import cache as remembered",
         "sys.setrecursionlimit(10**6)",
+        "from sys import set_int_max_str_digits",
+        "set_int_max_str_digits(0)",
+        "from decimal import getcontext",
+        "getcontext().prec = 60",
         "table = {0: 'ü'}; seen = []",
         "for i in range(3):\n    table[i + 1] = i",
         "seen.append(1)",
+        "del seen[0]",
         "for k in range(3):\n    if k:\n        seen.append(k)",
         "[seen.append(k) for k in range(3)]",
         "try:\n    from math import prod\nexcept ImportError:\n    prod = None",
