@@ -18,7 +18,7 @@ from prefect.states import Completed, Failed, State
 from flows.choices import CHOICES, FOLDERS, GROUPS
 from flows.forms import chosen_runs, launched, separate, titled
 from flows.train import as_task
-from flows.trend import trend
+from flows.trend import evaluated_generations, trend
 from populora_core.benchmarks.scores import NOTHING, headline_rows, tells_nothing, unjudged
 from populora_core.benchmarks.suite import OWN, Part, load_suite
 from populora_core.lifecycle.progress import evaluation_of, is_current, suite_for
@@ -136,7 +136,8 @@ def evaluate_run(directory: str, suite: str, members: str) -> list[Fall]:
         )
     if suite in OWN or asked.members not in WHOLE:  # a few say nothing of their role
         return []
-    every = falls(Path(directory), Part.TEST, chosen.suite, {point.generation for point in points})
+    whole = {each for group in WHOLE for each in evaluated_generations(session.run, chosen, group)}
+    every = falls(Path(directory), Part.TEST, chosen.suite, whole)
     return [fall for fall in every if fall.now.generation == found.generation]
 
 

@@ -55,6 +55,7 @@ def test_the_page_of_make_real_has_the_score_lines_of_its_rows() -> None:
 
 def test_the_page_of_make_real_has_the_lines_of_humaneval() -> None:
     lines = (REPOSITORY / RESULTS / "real-humaneval.jsonl").read_text("utf-8").splitlines()
+    cut = sum(json.loads(line)["finish_reason"] == "length" for line in lines)
     page = (REPOSITORY / "docs" / "lab-log" / "2026-11-30-make-real.md").read_text("utf-8")
     suite = load_suite("bundled:humaneval")
     found = [
@@ -62,6 +63,7 @@ def test_the_page_of_make_real_has_the_lines_of_humaneval() -> None:
         for (_, generation), own in groupby(map(json.loads, lines), itemgetter("run", "generation"))
     ]
     assert len(found) == 2 and all(item is not None and score_line(item) in page for item in found)
+    assert f"Of the {len(lines)} answers {cut} ran to the limit" in page
     played, _ = filter(None, found)
     told = f"{percent(played.solvers.value)} of HumanEval,\nas its base ({points(played.gain).replace(' (', ', ')}"
     assert told.replace(NARROW, " ") in (REPOSITORY / "docs" / "real.md").read_text("utf-8")

@@ -105,7 +105,7 @@ class Benchmark(Protocol):
                 the dialect's own `encode`.
 
         Raises:
-            BenchmarkError: there is no template for this family.
+            ProblemError: there is no such dialect.
         """
         ...
 
@@ -115,7 +115,8 @@ class Benchmark(Protocol):
         Where packages of others grade, their versions belong to it.
 
         Raises:
-            BenchmarkError: there is no template for this family, or such a package is not installed.
+            ProblemError: there is no such dialect.
+            BenchmarkError: such a package is not installed.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -38,7 +39,7 @@ from populora_core.store.rows import EvaluationItemRow, EvaluationRow
 from populora_core.support.typed import shown, typed
 from populora_core.terminal.screen import console, narrated, say, titled_table
 
-NAMED = 10  # problems that could not be judged, for each reason
+NAMED = 10  # problems that could not be judged, for each of so many reasons
 COLUMNS = 3  # of benchmarks beside each other, so that a terminal of 80 characters holds their names
 
 
@@ -241,7 +242,9 @@ def unjudged_lines(items: Sequence[EvaluationItemRow], suite: Suite) -> list[str
     missing: dict[str, list[str]] = defaultdict(list)
     for name, why in unjudged(items, suite).items():
         missing[why].append(name)
-    return [f"in no score: {_some(names)} ({why})" for why, names in missing.items()]
+    told = [f"in no score: {_some(names)} ({why})" for why, names in islice(missing.items(), NAMED)]
+    others = sum(map(len, islice(missing.values(), NAMED, None)))
+    return told + [f"and {others} more, for other reasons"] * (others > 0)
 
 
 def _some(names: Sequence[str]) -> str:

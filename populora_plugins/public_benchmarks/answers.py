@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$\\]+)")
+_EMPTY = re.compile(r"\$?\\(?:boxed|fbox)\s*\{\s*\}\$?\.?")
+"""An empty box: the template spells one, and models repeat it."""
 _CONNECTOR = re.compile(  # possessive: one way to match, however long the text
     r"[\s$,;]*+(?:\\[()\[\]])?+[\s,;]*+(?:and|or|\\text\{\s*+(?:and|or)\s*+\})?+\s*+(?:\\[()\[\]])?+[\s$]*+",
     re.I,
@@ -15,7 +17,7 @@ _STATED = re.compile(r"(?:(?:the\s+)?(?:final\s+)?answer(?:\s+is|\s*:)[\s:*]*)+(
 _FULL_STOP = re.compile(r"\.(?=\s|\Z)")
 _NUMBER_AND_PROSE = re.compile(
     r"(?P<number>[^A-Za-z]*\d[^A-Za-z,(]*?)"
-    r"(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|\s+\([A-Za-z]{2,}|\s+(?:because|since)\b).*"
+    r"(?:,\s+(?!and\b|or\b)[A-Za-z]{2,}\s+[\w$]|(?<!\s)\s++(?:\([A-Za-z]{2,}|(?:because|since)\b)).*"
 )
 _HEDGE = re.compile(r"(?:about|approximately|exactly|roughly|therefore|thus)\s+(?=[-$\\]*\d)", re.I)
 _HASHES = re.compile(r"####\s*(?P<answer>(?!\d+[.)]\s)[^\sA-Za-z*][^\n]*)")  # words are a heading
@@ -30,7 +32,8 @@ def mathematics_answer(text: str) -> str | None:
     a box: `<answer>...</answer>`, then `#### ...`, then "the answer is ...". `####` before words is taken for a
     heading and is tried last. A number that merely comes last is no answer.
     """
-    boxes = [box for box in _boxes(text) if box[2]]  # the template spells an empty one, and models repeat it
+    text = _EMPTY.sub("", text)
+    boxes = _boxes(text)
     if boxes:
         values = [boxes[-1][2]]
         for earlier, later in zip(boxes[-2::-1], boxes[:0:-1], strict=False):
@@ -38,7 +41,7 @@ def mathematics_answer(text: str) -> str | None:
             if not between.strip(" \n$\\()[]") or not _CONNECTOR.fullmatch(between):
                 break
             values.insert(0, earlier[2])
-        return ", ".join(values)
+        return ", ".join(values) if all(values) else None
     if answer := tagged(text):
         return answer
     if found := _HASHES.findall(text):

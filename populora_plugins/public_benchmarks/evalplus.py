@@ -175,7 +175,7 @@ class EvalPlus:
             )
         if (code := function_code(text, entry_point)) is not None:
             return code
-        blocks = code_blocks(text)
+        blocks = code_blocks(text, dedent=False)
         return needed(prompt + function_body(blocks, prompt), entry_point) if blocks else None
 
     def _job(self, item: Item, source: str, part: Inputs) -> Job:

@@ -230,6 +230,8 @@ def canonical(found: list[Any], answer: str) -> str:
         return " ".join((words[1] if words else answer).lower().split())
     try:
         value = _stated(found[0]).doit()
+        if isinstance(value, BooleanAtom):  # a chain of equations
+            return " ".join(answer.lower().split())
         exact = value.replace(lambda part: part.is_Float, lambda part: sympy.Rational(str(part)))
         return str(sympy.simplify(exact))
     except Exception:  # some parsed objects cannot be simplified; they are still themselves
@@ -237,9 +239,13 @@ def canonical(found: list[Any], answer: str) -> str:
 
 
 def _stated(found: Any) -> Any:
-    """The value behind the last sign of an equation of numbers, or of one for a letter; else the answer itself."""
-    named = isinstance(found, sympy.Eq) and (found.lhs.is_Symbol or not found.free_symbols)
-    return found.rhs if named else found
+    """The number that an equation gives for a letter, or puts last; else the answer itself."""
+    if not isinstance(found, sympy.Eq):
+        return found
+    left, right = found.lhs, found.rhs
+    if not right.free_symbols and (left.is_Symbol or not left.free_symbols):
+        return right
+    return left if right.is_Symbol and not left.free_symbols else found
 
 
 def main() -> None:

@@ -42,8 +42,12 @@ def parsed(code: str) -> ast.Module | None:
         return None
 
 
-def code_blocks(text: str) -> list[str]:
-    """The contents of the fenced blocks; one that the text ends within counts, an empty one does not."""
+def code_blocks(text: str, dedent: bool = True) -> list[str]:
+    """The contents of the fenced blocks; one that the text ends within counts, an empty one does not.
+
+    Args:
+        dedent: whether a block loses the indentation of its fence; what completes the head of a function keeps it.
+    """
     lines = text.replace("\r\n", "\n").split("\n")
     blocks: list[str] = []
     number = 0
@@ -53,16 +57,15 @@ def code_blocks(text: str) -> list[str]:
         if opening is None:
             continue
         fence = opening["title"] or opening["fence"]
-        margin = _margin(lines[number - 1], fence)
+        margin = _margin(lines[number - 1], fence) if dedent else 0
         closing = [
             place
             for place in range(number, len(lines))
             if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(fence)
         ]
         ends = closing[:MOST_TRIES] or [len(lines)]
-        read = {end: _dedented(lines[number:end], margin) for end in ends}
-        end = next((end for end in ends if parsed(read[end]) is not None), ends[0])
-        blocks.append(read[end].strip("\n"))
+        end = next((end for end in ends if parsed(_dedented(lines[number:end], margin)) is not None), ends[0])
+        blocks.append(_dedented(lines[number:end], margin).strip("\n"))
         number = end + 1
     return [block for block in blocks if block.strip()]
 

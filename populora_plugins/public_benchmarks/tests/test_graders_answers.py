@@ -54,6 +54,7 @@ from populora_plugins.public_benchmarks.mathematics import as_latex
         ("The answer is (2, 3)", "(2, 3)"),
         ("The answer is red, green and blue", "red, green and blue"),
         (r"\boxed{}", None),
+        (r"The answer is $\boxed{}$.", None),
         (r"\boxed{   }", None),
         (r"\boxed{4", None),
         ("The sum is 12, and the mean is 4.", None),

@@ -84,9 +84,22 @@ def test_alike_answers_are_one_vote() -> None:
 
 
 def test_an_equation_is_a_vote_for_what_it_comes_to() -> None:
-    texts = ("9*2=18", "x=18", "18", "3*4=12", "3*5=18", "18=3*5", "x+y=18")
+    texts = (
+        "9*2=18",
+        "x=18",
+        "18=x",
+        "3*4=12",
+        "3*5=18",
+        "18=3*5",
+        "x+y=18",
+        "y=2x+3",
+        "2x+3=y",
+        "3*4=6*2=12",
+    )
     votes = [score.answer for score in grade("math500", *(({}, f"\\boxed{{{text}}}") for text in texts))]
-    assert votes == ["18", "18", "18", "12", "18", "15", "Eq(x + y, 18)"]
+    assert votes[:7] == ["18", "18", "18", "12", "18", "15", "Eq(x + y, 18)"]
+    assert votes[7] == votes[8] != "2*x + 3"
+    assert votes[9] == "3*4=6*2=12"
 
 
 def test_rounding_to_six_decimals_makes_no_small_numbers_equal() -> None:

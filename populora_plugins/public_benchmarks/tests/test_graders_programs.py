@@ -225,6 +225,15 @@ def test_a_block_in_a_list_loses_the_indentation_of_its_fence(before: str, margi
     assert function_code(text, "drop_vowels") == FUNCTION
 
 
+@pytest.mark.sandbox
+@pytest.mark.parametrize(("before", "margin"), [("", ""), (" ", " "), ("- ", "  "), ("    ", "    ")])
+def test_a_body_keeps_its_indentation_wherever_its_fence_stands(
+    sandbox: Sandbox, before: str, margin: str
+) -> None:
+    body = indent("kept = [c for c in text if c not in 'aeiou']\nreturn ''.join(kept)", "    ")
+    assert correct(sandbox, "humaneval_plus", VOWELS, [f"{before}```python\n{body}\n{margin}```\n"]) == [True]
+
+
 def test_a_function_keeps_what_it_needs_and_no_more() -> None:
     kept = [
         "from __future__ import annotations",
