@@ -48,7 +48,7 @@ from populora_core.report.scored import (
     yardsticks,
 )
 from populora_core.report.summary import ASKED, run_rows
-from populora_core.report.text import in_points, percent
+from populora_core.report.text import percent
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -70,13 +70,6 @@ NAME = f"tiny-{PROBLEMS}"
 def of_a_played_run(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test of a run that was really played."""
     return pytest.mark.thorough(pytest.mark.loop(pytest.mark.sandbox(test)))
-
-
-@pytest.mark.parametrize(
-    ("share", "told"), [(0.011, "+1 point"), (-0.01, "−1 point"), (0.0, "0 points"), (0.11, "+11 points")]
-)
-def test_one_point_is_told_in_the_singular(share: float, told: str) -> None:
-    assert in_points(share) == told
 
 
 @given(st.sets(st.text(max_size=4), max_size=40), st.integers(1, 45), st.integers(1, 4))

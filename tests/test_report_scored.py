@@ -27,6 +27,7 @@ from populora_core.report.learnt import lines, lines_by_generation, score_lines
 from populora_core.report.notes import headline
 from populora_core.report.scored import scored
 from populora_core.report.summary import generation_lines
+from populora_core.report.text import in_points
 from populora_core.report.write import write_report
 from populora_core.runs.run import Run
 from populora_core.runs.session import Session
@@ -216,3 +217,10 @@ def test_an_exported_member_of_an_earlier_history_is_called_one(
     assert "Generations 1 to 3 were not made" in told.stdout, told.stderr
     before = populora("export", run.directory, "best", "--to", tmp_path / "first", "--generation", 0)
     assert before.returncode == 0 and "were not made" not in before.stdout
+
+
+@pytest.mark.parametrize(
+    ("share", "told"), [(0.011, "+1 point"), (-0.01, "−1 point"), (0.0, "0 points"), (0.11, "+11 points")]
+)
+def test_one_point_is_told_in_the_singular(share: float, told: str) -> None:
+    assert in_points(share) == told

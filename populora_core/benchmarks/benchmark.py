@@ -6,7 +6,7 @@ often and at which temperature they are answered stands in a suite (see `suite`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -101,8 +101,8 @@ class Benchmark(Protocol):
         """The prompt that puts an item to a model.
 
         Args:
-            family: the model family, told by the dialect that the run speaks with its base. The text goes through
-                the dialect's own `encode`.
+            family: the dialect that the run speaks with its base, which tells the family of models. The text goes
+                through the dialect's own `encode`.
 
         Raises:
             ProblemError: there is no such dialect.
@@ -129,6 +129,14 @@ class Benchmark(Protocol):
             SandboxUnavailable: the sandbox went down for good and left answers unjudged.
         """
         ...
+
+
+def ends_of(known: Benchmark, family: str) -> tuple[str, ...] | None:
+    """Texts that end an answer to a benchmark; None for those of the dialect."""
+    if getattr(known, "by_dialect", False):
+        return None
+    ends: Callable[[str], tuple[str, ...]] = getattr(known, "ends", lambda family: ())
+    return ends(family)
 
 
 BENCHMARKS = Registry(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from populora_core.config.measuring import suite_file
 from populora_core.support.errors import BenchmarkError, DamagedText
-from populora_core.support.received import PlainName, read_toml
+from populora_core.support.received import PlainName, read_toml, wrong_keys
 from populora_core.support.registry import is_place
 from populora_core.support.shipped import shipped
 from populora_core.support.trust import remember
@@ -125,18 +124,6 @@ def named_suite(path: str | Path) -> Suite:
     return suite
 
 
-def _first(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The errors but those that follow: a list of which every entry is refused is called too short as well."""
-    inner = {error["loc"][0] for error in errors if len(error["loc"]) > 1}
-    return [error for error in errors if len(error["loc"]) > 1 or not inner & {*error["loc"]}]
-
-
-def _told(error: Mapping[str, Any]) -> str:
-    unknown = error["type"] == "extra_forbidden"
-    message = "unknown key" if unknown else str(error["msg"]).removeprefix("Value error, ")
-    return ": ".join(filter(None, [".".join(map(str, error["loc"])), message]))
-
-
 def load_suite(path: str | Path) -> Suite:
     """Read a suite file, or the one of `bundled:NAME`.
 
@@ -155,9 +142,7 @@ def load_suite(path: str | Path) -> Suite:
     except (DamagedText, ValidationError) as error:
         raise BenchmarkError(
             f"{path} is no usable suite",
-            got="; ".join(map(_told, _first(error.errors())))
-            if isinstance(error, ValidationError)
-            else str(error),
+            got="; ".join(wrong_keys(error)) if isinstance(error, ValidationError) else str(error),
             fix="fix these keys; configs/suites/tiny.toml is an example",
         ) from error
     if suite.suite in OWN:

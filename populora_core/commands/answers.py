@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar
 
@@ -134,15 +135,10 @@ def _cell(value: Any, widest: int = WIDEST) -> str:
 
 def _tables(answer: Answer, out: TextIO) -> None:
     to, count = console if out is sys.stdout else Screen(file=out), 0
-    rows: list[Row] = []
-    for batch in answer.batches(TABLE_ROWS):  # some of which may be small
-        rows += _told(batch).to_pylist()
-        if len(rows) >= TABLE_ROWS:
-            print_rows(rows, to)
-            count, rows = count + len(rows), []
-    if rows:
-        print_rows(rows, to)
-    count += len(rows)
+    rows = (row for batch in answer.batches(TABLE_ROWS) for row in _told(batch).to_pylist())
+    while some := list(islice(rows, TABLE_ROWS)):  # a batch may be small
+        print_rows(some, to)
+        count += len(some)
     to.print(f"{count} row{'s' * (count != 1)}")
 
 

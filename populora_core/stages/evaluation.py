@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark
+from populora_core.benchmarks.benchmark import Benchmark, Item, Response, benchmark, ends_of
 from populora_core.benchmarks.items import require_problems, suite_items
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Entry, Part, Suite
@@ -226,7 +226,7 @@ class Evaluation:
     ) -> list[SampledRow]:
         """One completion for each, in order; the workers share the problems, each has every player."""
         entry, workers = block.entry, self.session.run.config.compute.shards
-        ends = _ends(block.benchmark, self.family)
+        ends = ends_of(block.benchmark, self.family)
         text = {item.item_id: block.benchmark.prompt(item, self.family) for item in block.items}
         place = {item.item_id: number % workers for number, item in enumerate(block.items)}
         shares: list[list[Prompt]] = [[] for _ in range(workers)]
@@ -287,18 +287,10 @@ def _decisive(session: Session, family: str, entry: Entry, items: Sequence[Item]
 
 def _stops(known: Benchmark, family: str, items: Sequence[Item]) -> list[str]:
     """Texts that end an answer to one of the items."""
-    if (ends := _ends(known, family)) is not None:
+    if (ends := ends_of(known, family)) is not None:
         return sorted(ends)
     spoken = dialect(family)
     return sorted({text for item in items for text in stops_of(spoken, known.prompt(item, family))})
-
-
-def _ends(known: Benchmark, family: str) -> tuple[str, ...] | None:
-    """Texts that end an answer; None for the dialect's."""
-    if getattr(known, "by_dialect", False):
-        return None
-    ends: Callable[[str], tuple[str, ...]] = getattr(known, "ends", lambda family: ())
-    return ends(family)
 
 
 def _sha256(document: object) -> str:

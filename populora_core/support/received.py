@@ -82,6 +82,21 @@ def validated(model: TypeAdapter[Model], text: str | bytes, where: object) -> Mo
         raise DamagedText(f"{where}: {place + ': ' if place else ''}{first['msg']}") from error
 
 
+def wrong_keys(error: ValidationError) -> list[str]:
+    """`key: what is wrong with it` for each, but not that a list is too short whose entries are wrong themselves."""
+    found = error.errors()
+    inner = {each["loc"][0] for each in found if len(each["loc"]) > 1}
+    return [
+        ": ".join(filter(None, [".".join(map(str, each["loc"])), _wrong(each["type"], each["msg"])]))
+        for each in found
+        if len(each["loc"]) != 1 or each["loc"][0] not in inner
+    ]
+
+
+def _wrong(kind: str, message: str) -> str:
+    return "unknown key" if kind == "extra_forbidden" else message.removeprefix("Value error, ")
+
+
 def below(folder: Path, path: str | Path) -> Path:
     """The path, relative to the folder, once it is known to lie below it with every link followed.
 

@@ -64,8 +64,8 @@ def code_blocks(text: str, dedent: bool = True) -> list[str]:
             if (found := _CLOSING.match(lines[place])) and found["fence"].startswith(fence)
         ]
         ends = closing[:MOST_TRIES] or [len(lines)]
-        end = next((end for end in ends if parsed(_dedented(lines[number:end], margin)) is not None), ends[0])
-        blocks.append(_dedented(lines[number:end], margin).strip("\n"))
+        end = next((end for end in ends if parsed(_block(lines[number:end], margin)) is not None), ends[0])
+        blocks.append(_block(lines[number:end], margin).strip("\n"))
         number = end + 1
     return [block for block in blocks if block.strip()]
 
@@ -76,14 +76,10 @@ def _margin(line: str, fence: str) -> int:
     return len(before) if _ITEM.fullmatch(before) else 0
 
 
-def _dedented(lines: Sequence[str], margin: int) -> str:
+def _block(lines: Sequence[str], margin: int) -> str:
     """Text without the indentation of its fence, as Markdown has it; as it is where a line has less."""
-    text = "\n".join(lines)
-    return re.sub(rf"^ {{{margin}}}", "", text, flags=re.M) if _shares(lines, margin) else text
-
-
-def _shares(lines: Sequence[str], margin: int) -> bool:
-    return all(line.startswith(" " * margin) for line in lines if line.strip())
+    shared = all(line.startswith(" " * margin) for line in lines if line.strip())
+    return "\n".join(line[margin:] for line in lines) if shared else "\n".join(lines)
 
 
 def defines(code: str, name: str, imports: bool = True) -> bool:
@@ -309,14 +305,6 @@ def _bound(node: ast.AST, calls: _Calls = _Calls()) -> set[str]:
     return found
 
 
-def _last_name(node: ast.expr) -> str:
-    """`c` of `a.b.c` and of `c`; empty where it is none."""
-    match node:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-    return ""
-
-
 def _root(node: ast.expr) -> str:
     """The name that an attribute or an item belongs to in the end; empty where it is none."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
@@ -361,9 +349,9 @@ def _serves(statement: ast.stmt, wanted: set[str], calls: _Calls) -> bool:
             | ast.Expr(value=ast.Call(func=ast.Name(id=name as called)))
         ) if name in calls.modules and called in KEPT_CALLS:
             return True
-        case ast.Assign(targets=[ast.Attribute(value=ast.Call(func=called))]) if (
-            _last_name(called) in CONTEXTS
-        ):
+        case ast.Assign(
+            targets=[ast.Attribute(value=ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called)))]
+        ) if called in CONTEXTS:
             return True
         case ast.Expr(value=value):
             return bool(_filled(value, calls) & wanted)

@@ -179,9 +179,10 @@ class ChatDialect(ReplDialect):
     def encode(self, tokenizer: Tokenizer, prompt: str) -> list[int]:
         if not tokenizer.chat_template:
             return super().encode(tokenizer, prompt)
-        before, _, opening = unspelt(tokenizer, prompt).rpartition(LINE_END)
-        if not opening.startswith((self._notation.mark, OPENING)):  # the prompt of a benchmark of its own
-            before, opening = unspelt(tokenizer, prompt), ""
+        asked = unspelt(tokenizer, prompt)
+        before, _, opening = asked.rpartition(LINE_END)
+        if not opening.startswith((self._notation.mark, OPENING)):  # a benchmark has prompts of its own
+            before, opening = asked, ""
         turn = [{"role": "user", "content": before.rstrip()}]
         text = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
         return list(tokenizer(text + opening, add_special_tokens=False)["input_ids"])

@@ -12,6 +12,7 @@ from populora_core.config.files import merged, read_config
 from populora_core.config.load import Config, build_config
 from populora_core.runs.preflight import preflight
 from populora_core.support.errors import ConfigError
+from populora_core.support.received import wrong_keys
 
 COMPARED = {
     "paper": ("solo",),
@@ -128,7 +129,7 @@ def load_study(path: str | Path) -> tuple[StudyConfig, dict[str, Config]]:
     try:
         study = StudyConfig.model_validate(read_config(path))
     except ValidationError as error:
-        lines = (f"  - {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        lines = (f"  - {each}" for each in wrong_keys(error))
         raise ConfigError(
             f"{path} is no usable study:\n" + "\n".join(lines),
             fix="fix these keys; configs/study-tiny.toml is an example",

@@ -20,7 +20,7 @@ from hub_server import serving
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from populora_core.benchmarks.benchmark import Item, ItemScore
+from populora_core.benchmarks.benchmark import Item, ItemScore, Response
 from populora_core.benchmarks.bundled import BundledBenchmark
 from populora_core.benchmarks.scores import BASE
 from populora_core.benchmarks.suite import Suite, load_suite
@@ -150,6 +150,26 @@ def test_an_assembly_of_which_nothing_was_judged_is_refused(
     monkeypatch.setattr(BundledBenchmark, "grade", lost)
     with Session(Run.open(directory)) as session, pytest.raises(BenchmarkError, match="has no score on"):
         assemble(session, suite)
+
+
+def test_what_infrastructure_lost_may_have_been_right(
+    finished: Path, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = BundledBenchmark.grade
+
+    def losing(known: BundledBenchmark, items: Sequence[Item], given: Sequence[Response], *rest: Any) -> Any:
+        return [
+            score if place % 3 else ItemScore(AttemptVerdict.INFRASTRUCTURE, None)
+            for place, score in enumerate(judged(known, items, given, *rest))
+        ]
+
+    directory = Path(shutil.copytree(finished, tmp_path / "run"))
+    monkeypatch.setattr(BundledBenchmark, "grade", losing)
+    with Session(Run.open(directory)) as session:
+        found = assemble(session, suite)
+    told = [(who[ANY]["correct"], {row["correct"] for row in members}) for who, members in answers(found)]
+    assert all(any_ is (True if True in own else None if None in own else False) for any_, own in told)
+    assert {any_ for any_, _ in told} >= {True, None}
 
 
 def test_the_table_has_intervals_and_the_mean_over_runs_is_the_mean_of_their_scores(found: Assembly) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from reference_completions import Completion, items
 
-from populora_core.benchmarks.benchmark import Item, benchmark
+from populora_core.benchmarks.benchmark import Item, benchmark, ends_of
 from populora_core.compute.work import Prompt, Worker
 from populora_core.config.sections import AdapterSection, BaseSection
 from populora_core.model.base import base_digest
@@ -52,8 +52,7 @@ def sampled(worker: Worker, own: Sequence[Item], most: int, temperature: float) 
         Prompt(None, asker.prompt(item, family), ids.draw_seed(0, name, item.item_id), temperature, 1.0, most)
         for item in own
     ]
-    ends = None if getattr(asker, "by_dialect", False) else getattr(asker, "ends", lambda family: ())(family)
-    requests = worker.requests(prompts, ends)
+    requests = worker.requests(prompts, ends_of(asker, family))
     completions = worker.sampler.generate(requests)
     for item, prompt, request, completion in zip(own, prompts, requests, completions, strict=True):
         row = worker.row(prompt, request, completion)
